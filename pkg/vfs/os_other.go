@@ -1,0 +1,23 @@
+//go:build !linux
+
+package vfs
+
+import (
+	"os"
+	"runtime"
+)
+
+// Sync falls back to a full flush; on Darwin Go asks for F_FULLFSYNC.
+func (f osFile) Sync() error { return f.File.Sync() }
+
+// Preallocate only sets the length: space is not set aside here.
+func (f osFile) Preallocate(size int64) error { return f.extend(size) }
+
+// syncDirHandle flushes a directory. Windows makes names durable by itself and
+// refuses the call.
+func syncDirHandle(d *os.File) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	return d.Sync()
+}
