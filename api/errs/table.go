@@ -1,0 +1,91 @@
+package errs
+
+// table lists every condition.
+var table = []*Error{
+	ErrEmptyKey,
+	ErrKeyNotFound,
+	ErrValueProvided,
+	ErrLeaseProvided,
+	ErrTooManyOps,
+	ErrDuplicateKey,
+	ErrInvalidClientAPIVersion,
+	ErrInvalidSortOption,
+	ErrCompacted,
+	ErrFutureRev,
+	ErrNoSpace,
+	ErrWatchCanceled,
+	ErrRequestTooLarge,
+	ErrTooManyRequests,
+	ErrLeaseNotFound,
+	ErrLeaseExist,
+	ErrLeaseTTLTooLarge,
+	ErrMemberExist,
+	ErrPeerURLExist,
+	ErrMemberNotEnoughStarted,
+	ErrMemberBadURLs,
+	ErrMemberNotFound,
+	ErrMemberNotLearner,
+	ErrMemberLearnerNotReady,
+	ErrTooManyLearners,
+	ErrClusterIDMismatch,
+	ErrNotSupportedForLearner,
+	ErrBadLeaderTransferee,
+	ErrNoLeader,
+	ErrNotLeader,
+	ErrLeaderChanged,
+	ErrWrongDowngradeVersionFormat,
+	ErrInvalidDowngradeTargetVersion,
+	ErrClusterVersionUnavailable,
+	ErrDowngradeInProcess,
+	ErrNoInflightDowngrade,
+	ErrRootUserNotExist,
+	ErrRootRoleNotExist,
+	ErrUserAlreadyExist,
+	ErrUserEmpty,
+	ErrUserNotFound,
+	ErrRoleAlreadyExist,
+	ErrRoleNotFound,
+	ErrRoleEmpty,
+	ErrAuthFailed,
+	ErrPermissionNotGiven,
+	ErrPermissionDenied,
+	ErrRoleNotGranted,
+	ErrPermissionNotGranted,
+	ErrAuthNotEnabled,
+	ErrInvalidAuthToken,
+	ErrInvalidAuthMgmt,
+	ErrAuthOldRevision,
+	ErrNotCapable,
+	ErrStopped,
+	ErrTimeout,
+	ErrTimeoutDueToLeaderFail,
+	ErrTimeoutDueToConnectionLost,
+	ErrTimeoutWaitAppliedIndex,
+	ErrUnhealthy,
+	ErrCorrupt,
+	ErrCanceled,
+	ErrDeadlineExceeded,
+	ErrNotPrimaryLessor,
+	ErrNoPasswordUser,
+	ErrVerifyOnlyKey,
+	ErrPasswordTooLong,
+	ErrTimeoutLeaderTransfer,
+	ErrUnknownMethod,
+	ErrSessionExpired,
+	ErrElectionNotLeader,
+	ErrElectionNoLeader,
+	ErrElectionLeaderMissing,
+	ErrTimeoutWaitLeaseApplied,
+}
+
+// byText finds a condition by its text.
+var byText = index(table)
+
+// index maps the conditions by their texts.
+func index(list []*Error) map[string]*Error {
+	m := make(map[string]*Error, len(list))
+	for _, e := range list {
+		m[e.text] = e
+	}
+	return m
+}

@@ -1,0 +1,9 @@
+// Package rpcpb holds all messages of the client API: KV, Watch, Lease, Cluster, Maintenance and
+// Auth. It holds no services, so that core packages can use the messages without linking gRPC;
+// those are in package services.
+//
+// The code is generated from api/proto by tools/pbgen. Beside the usual protobuf methods each
+// message has MarshalVT, SizeVT, UnmarshalVT and UnmarshalVTUnsafe, which do not use reflection;
+// the last one lets bytes and string fields point into its input, which must not change
+// afterwards. A message may be read by many goroutines, and written by one while nobody reads.
+package rpcpb
