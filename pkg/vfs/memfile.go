@@ -159,6 +159,9 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, pathErr("read", f.name, errNegative)
 	}
+	if len(p) == 0 {
+		return 0, nil
+	}
 	if off >= int64(len(f.data.bytes)) {
 		return 0, io.EOF
 	}
