@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
+
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/apply"
+	"github.com/coordd/coordd/raftnode"
+)
+
+// idleTick is how often the apply loop looks after the file when no entries
+// come: a commit that is due, compacted rows to remove.
+const idleTick = 20 * time.Millisecond
+
+// answer is a result on its way to the caller who waits for it.
+type answer struct {
+	id     uint64
+	result apply.Result
+}
+
+// applyLoop applies what is committed, until ctx ends or the machine fails. It
+// is the only writer of the state machine and of the backend.
+func (n *Node) applyLoop(ctx context.Context) error {
+	tick := time.NewTicker(idleTick)
+	defer tick.Stop()
+	committed := n.raft.Committed()
+	for {
+		idle := tick.C
+		select {
+		case batch, ok := <-committed:
+			if !ok {
+				committed = nil
+				continue
+			}
+			if err := n.applyBatch(batch); err != nil {
+				return err
+			}
+		case call := <-n.applyCalls:
+			call.done <- call.do()
+		case <-idle:
+			if err := n.upkeep(n.machine.Load()); err != nil {
+				return err
+			}
+		case <-n.machine.Load().Backend.Fatal():
+			return fmt.Errorf("server: %w", n.machine.Load().Backend.Err())
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// applyBatch applies entries one by one, publishes what they did together, and
+// then answers those who wait: whoever has an answer also reads its effect.
+func (n *Node) applyBatch(b raftnode.Batch) error {
+	if b.Snapshot != nil {
+		if err := n.installSnapshot(b.Snapshot); err != nil {
+			return err
+		}
+	}
+	if len(b.Entries) == 0 {
+		return nil
+	}
+	begin := time.Now()
+	m := n.machine.Load()
+	answers := n.answers[:0]
+	for _, e := range b.Entries {
+		a, err := n.applyEntry(m, e)
+		if err != nil {
+			return err
+		}
+		if a.id != 0 {
+			answers = append(answers, a)
+		}
+	}
+	rev, events := m.Publish()
+	last := b.Entries[len(b.Entries)-1]
+	n.appliedIndex.Store(last.GetIndex())
+	if len(events) > 0 {
+		n.hub.Publish(rev, events)
+	}
+	n.applied.Trigger(last.GetIndex())
+	for _, a := range answers {
+		n.waits.Trigger(a.id, a.result)
+	}
+	clear(answers)
+	n.answers = answers
+	n.raft.Applied(last.GetIndex())
+	if st := n.raft.Status(); st.Leader == n.id && last.GetTerm() == st.Term {
+		n.promoteExpirer(st.Term)
+	}
+	if took := time.Since(begin); took > n.cfg.WarnApply {
+		n.metrics.slowApply.Inc()
+		n.lg.Warn("apply request took too long", zap.Duration("took", took), zap.Duration("expected-duration", n.cfg.WarnApply), zap.Int("entries", len(b.Entries)))
+	}
+	return n.upkeep(m)
+}
+
+// upkeep does what is due of the file: a commit, one step of a compaction, and
+// the release of log that the file has made superfluous.
+func (n *Node) upkeep(m *apply.Machine) error {
+	m.CompactStep(n.cfg.CompactionBatch)
+	if err := m.CommitIfDue(); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	n.releaseLog(m)
+	return nil
+}
+
+// applyEntry applies one entry of either kind.
+func (n *Node) applyEntry(m *apply.Machine, e *raftpb.Entry) (answer, error) {
+	if e.GetType() != raftpb.EntryNormal {
+		return n.applyConf(m, e)
+	}
+	id, res := m.Apply(e, n.waits.IsRegistered)
+	n.expirer.Observe(res.Leases...)
+	n.count(res)
+	return answer{id, res}, nil
+}
+
+// count keeps the counters of applied work.
+func (n *Node) count(res apply.Result) {
+	for i := range res.Events {
+		if res.Events[i].Tombstone {
+			n.metrics.deletes.Inc()
+		} else {
+			n.metrics.puts.Inc()
+		}
+	}
+}
+
+// applyCall is work for the apply loop's goroutine.
+type applyCall struct {
+	do   func() error
+	done chan error // buffered
+}
+
+// onApplyLoop runs f on the apply loop, between two batches, and returns what it
+// gives. f must be short.
+func (n *Node) onApplyLoop(ctx context.Context, f func() error) error {
+	c := applyCall{f, make(chan error, 1)}
+	select {
+	case n.applyCalls <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.ending:
+		return errs.ErrStopped
+	}
+	select {
+	case err := <-c.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.ending:
+		return errs.ErrStopped
+	}
+}
+
+// releaseLog lets raft drop log entries that the file has safely, once
+// SnapshotCount of them have come since the last time.
+func (n *Node) releaseLog(m *apply.Machine) {
+	durable := m.Backend.Position().Index
+	if durable < n.released+n.cfg.SnapshotCount {
+		return
+	}
+	n.released = durable
+	if err := n.raft.Compact(durable); err == nil {
+		n.lg.Info("released the log that the data file has", zap.Uint64("durable-index", durable), zap.Uint64("kept-entries", n.cfg.CatchUpEntries))
+	}
+}

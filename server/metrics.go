@@ -1,0 +1,150 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/coordd/coordd/member"
+)
+
+// metrics are the node's own figures. Names, labels and buckets are etcd's, so
+// that dashboards and alerts made for it go on working; some gauges are called
+// counters there and the reverse, and stay so.
+type metrics struct {
+	proposalsPending prometheus.Gauge
+	proposalsFailed  prometheus.Counter
+	readIndexFailed  prometheus.Counter
+	readIndexSlow    prometheus.Counter
+	leaderChanges    prometheus.Counter
+	slowApply        prometheus.Counter
+	leaseExpired     prometheus.Counter
+	leaseGranted     prometheus.Counter
+	leaseRevoked     prometheus.Counter
+	leaseRenewed     prometheus.Counter
+	snapshotApply    prometheus.Gauge
+	puts             prometheus.Counter
+	deletes          prometheus.Counter
+	txns             prometheus.Counter
+	ranges           prometheus.Counter
+	walSync          prometheus.Histogram
+	backendCommit    prometheus.Histogram
+	apply            *prometheus.HistogramVec
+	request          *prometheus.HistogramVec
+}
+
+// registry adds collectors to a Registerer and remembers what failed, so that
+// a second node on one Registerer is an error instead of a panic.
+type registry struct {
+	to  prometheus.Registerer
+	err error
+}
+
+func (r *registry) add(c prometheus.Collector) {
+	if err := r.to.Register(c); err != nil {
+		r.err = errors.Join(r.err, err)
+	}
+}
+
+func (r *registry) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	r.add(c)
+	return c
+}
+
+func (r *registry) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	r.add(g)
+	return g
+}
+
+func (r *registry) gaugeFunc(name, help string, f func() float64) {
+	r.add(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f))
+}
+
+// fixed is a gauge whose label is the message and whose value is 1.
+func (r *registry) fixed(name, help, label, value string) {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}})
+	g.Set(1)
+	r.add(g)
+}
+
+func (r *registry) histogram(name, help string, start, factor float64, count int) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(start, factor, count)})
+	r.add(h)
+	return h
+}
+
+func (r *registry) histogramVec(name, help string, start, factor float64, count int, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(start, factor, count)}, labels)
+	r.add(h)
+	return h
+}
+
+// newMetrics registers the figures that need no running node.
+func newMetrics(to prometheus.Registerer) (*metrics, *registry) {
+	r := &registry{to: to}
+	return &metrics{
+		proposalsPending: r.gauge("etcd_server_proposals_pending", "Proposals that wait for their result."),
+		proposalsFailed:  r.counter("etcd_server_proposals_failed_total", "Proposals that got no result."),
+		readIndexFailed:  r.counter("etcd_server_read_indexes_failed_total", "Rounds of linearizable reads that failed."),
+		readIndexSlow:    r.counter("etcd_server_slow_read_indexes_total", "ReadIndex requests sent again for want of an answer."),
+		leaderChanges:    r.counter("etcd_server_leader_changes_seen_total", "Changes of the leader seen."),
+		slowApply:        r.counter("etcd_server_slow_apply_total", "Batches whose apply took longer than the warning limit."),
+		leaseExpired:     r.counter("etcd_debugging_server_lease_expired_total", "Leases that this member proposed to revoke because they expired."),
+		leaseGranted:     r.counter("etcd_debugging_lease_granted_total", "Lease grants applied."),
+		leaseRevoked:     r.counter("etcd_debugging_lease_revoked_total", "Lease revokes applied."),
+		leaseRenewed:     r.counter("etcd_debugging_lease_renewed_total", "Lease renewals answered while leading."),
+		snapshotApply:    r.gauge("etcd_server_snapshot_apply_in_progress_total", "1 while a snapshot is being installed."),
+		puts:             r.counter("etcd_mvcc_put_total", "Keys put."),
+		deletes:          r.counter("etcd_mvcc_delete_total", "Keys deleted."),
+		txns:             r.counter("etcd_mvcc_txn_total", "Transactions applied."),
+		ranges:           r.counter("etcd_mvcc_range_total", "Ranges read."),
+		walSync:          r.histogram("etcd_disk_wal_fsync_duration_seconds", "Time of one fsync of the write-ahead log.", 0.001, 2, 14),
+		backendCommit:    r.histogram("etcd_disk_backend_commit_duration_seconds", "Time of one commit of the backend file.", 0.001, 2, 14),
+		apply:            r.histogramVec("etcd_server_apply_duration_seconds", "Time to apply a batch of entries.", 0.0001, 2, 20, "version", "op", "success"),
+		request:          r.histogramVec("etcd_server_request_duration_seconds", "Time of a request from arrival to answer.", 0.001, 2, 14, "type", "success"),
+	}, r
+}
+
+// registerNode adds the figures that are read off the running node.
+func (n *Node) registerNode(r *registry) error {
+	r.fixed("etcd_server_id", "This member's id.", "server_id", member.ID(n.id).String())
+	r.fixed("etcd_server_version", "The version served.", "server_version", APIVersion)
+	r.gaugeFunc("etcd_server_has_leader", "1 if a leader is known.", func() float64 { return bit(n.Leader() != 0) })
+	r.gaugeFunc("etcd_server_is_leader", "1 if this member leads.", func() float64 { return bit(n.Leader() == n.id) })
+	r.gaugeFunc("etcd_server_is_learner", "1 if this member is a learner.", func() float64 { return bit(n.IsLearner()) })
+	r.gaugeFunc("etcd_server_proposals_committed_total", "The commit index.", func() float64 { return float64(n.raft.Status().Commit) })
+	r.gaugeFunc("etcd_server_proposals_applied_total", "The applied index.", func() float64 { return float64(n.appliedIndex.Load()) })
+	r.gaugeFunc("etcd_server_quota_backend_bytes", "The backend's quota.", func() float64 { return float64(n.cfg.QuotaBytes) })
+	r.gaugeFunc("etcd_debugging_mvcc_current_revision", "The store's revision.", func() float64 { return float64(n.Revision()) })
+	r.gaugeFunc("etcd_debugging_mvcc_compact_revision", "The compacted revision.", func() float64 { return float64(n.machine.Load().KV.CompactedRevision()) })
+	r.gaugeFunc("etcd_mvcc_db_total_size_in_bytes", "The backend file's size.", func() float64 { total, _ := n.machine.Load().Backend.Size(); return float64(total) })
+	r.gaugeFunc("etcd_mvcc_db_total_size_in_use_in_bytes", "The backend file's size without free pages.", func() float64 { _, used := n.machine.Load().Backend.Size(); return float64(used) })
+	r.gaugeFunc("etcd_debugging_mvcc_watch_stream_total", "Open watch streams.", func() float64 { return float64(n.hub.Stats().Streams) })
+	r.gaugeFunc("etcd_debugging_mvcc_watcher_total", "Watchers.", func() float64 { return float64(n.hub.Stats().Watchers) })
+	r.gaugeFunc("etcd_debugging_mvcc_slow_watcher_total", "Watchers that are catching up.", func() float64 { return float64(n.hub.Stats().Slow) })
+	r.gaugeFunc("etcd_debugging_mvcc_pending_events_total", "Events queued to watch streams.", func() float64 { return float64(n.hub.Stats().Pending) })
+	if r.err != nil {
+		return fmt.Errorf("server: metrics: %w (two nodes of one program need a registerer each)", r.err)
+	}
+	return nil
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// observe records how long a request of the given type took since begin.
+func (m *metrics) observe(typ string, begin time.Time, err error) {
+	ok := "true"
+	if err != nil {
+		ok = "false"
+	}
+	m.request.WithLabelValues(typ, ok).Observe(time.Since(begin).Seconds())
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/peerpb"
+	"github.com/coordd/coordd/api/rpcpb"
+	"github.com/coordd/coordd/member"
+	"github.com/coordd/coordd/peer"
+	"github.com/coordd/coordd/snap"
+)
+
+// peerConfig wires the peer layer to this node.
+func (n *Node) peerConfig() peer.Config {
+	return peer.Config{
+		ClusterID: n.clusterID, MemberID: n.id,
+		Raft: raftEnd{n}, Service: peerService{n},
+		Source: n.openSnapshot, Store: n.storeSnapshot,
+		Admit:     n.admitPeer,
+		Dialing:   peer.Dialing{ClientTLS: n.cfg.PeerClientTLS, Dialer: n.cfg.PeerDialer},
+		ServerTLS: n.cfg.PeerServerTLS,
+		Logger:    n.lg.Named("peer"),
+	}
+}
+
+// raftEnd lets the peer layer, which is made first, reach the raft node.
+type raftEnd struct{ n *Node }
+
+func (e raftEnd) Step(msgs []*raftpb.Message)       { e.n.raft.Step(msgs) }
+func (e raftEnd) ReportUnreachable(id uint64)       { e.n.raft.ReportUnreachable(id) }
+func (e raftEnd) ReportSnapshot(id uint64, ok bool) { e.n.raft.ReportSnapshot(id, ok) }
+
+// admitPeer refuses members that were removed.
+func (n *Node) admitPeer(from uint64) error {
+	if n.machine.Load().Members.Removed(member.ID(from)) {
+		return errs.ErrMemberNotFound
+	}
+	return nil
+}
+
+// openSnapshot opens the data file, as of its last commit, for a member that
+// fell behind.
+func (n *Node) openSnapshot(context.Context) (*peer.Snapshot, error) {
+	file, err := n.machine.Load().Backend.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	s, err := positionSnapshot(file.Position())
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &peer.Snapshot{Metadata: s.Metadata, Size: file.Size(), Data: file, Close: file.Close}, nil
+}
+
+// storeSnapshot makes a received data file durable among the snapshot files.
+func (n *Node) storeSnapshot(ctx context.Context, meta *raftpb.SnapshotMetadata, size int64, data io.Reader) error {
+	h := snap.Header{Position: snap.Position{Index: meta.GetIndex(), Term: meta.GetTerm()}, Size: size}
+	r, w := io.Pipe()
+	sent := make(chan struct{})
+	go func() { // ends when the file is read, or when Receive gives up and the pipe is closed
+		defer close(sent)
+		w.CloseWithError(snap.Send(ctx, w, h, data))
+	}()
+	_, err := n.store.snaps.Receive(ctx, h.Position, size, r)
+	r.CloseWithError(errors.New("server: the snapshot is no longer wanted"))
+	<-sent
+	return err
+}
+
+// peerService answers other members' requests.
+type peerService struct{ n *Node }
+
+// LeaseKeepAlive renews leases for the clients of a member that follows.
+func (s peerService) LeaseKeepAlive(ctx context.Context, r *peerpb.LeaseKeepAliveRequest) (*peerpb.LeaseKeepAliveResponse, error) {
+	term := s.n.Term()
+	ttls, err := s.n.renewAll(ctx, r.Ids)
+	if err != nil {
+		return nil, peerError(err)
+	}
+	return &peerpb.LeaseKeepAliveResponse{Ttls: ttls, Term: term}, nil
+}
+
+// LeaseTimeToLive answers for a member that follows.
+func (s peerService) LeaseTimeToLive(ctx context.Context, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
+	resp, err := s.n.timeToLiveHere(ctx, r)
+	return resp, peerError(err)
+}
+
+// Promote belongs to changing the membership at run time, which is not there yet.
+func (s peerService) Promote(context.Context, *peerpb.PromoteRequest) (*peerpb.PromoteResponse, error) {
+	return nil, errors.New("promoting a learner is not there yet")
+}
+
+// HashKV lets members compare their content.
+func (s peerService) HashKV(ctx context.Context, r *rpcpb.HashKVRequest) (*rpcpb.HashKVResponse, error) {
+	resp, err := s.n.HashKV(ctx, r.Revision)
+	return resp, peerError(err)
+}
+
+// Info says who this member is and whom it knows.
+func (s peerService) Info(ctx context.Context, _ *peerpb.InfoRequest) (*peerpb.InfoResponse, error) {
+	members, err := s.n.MemberList(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return &peerpb.InfoResponse{
+		ClusterId: s.n.clusterID, MemberId: s.n.id, Members: members, Version: APIVersion,
+		ClusterVersion: s.n.ClusterVersion(), Leader: s.n.Leader(), AppliedIndex: s.n.appliedIndex.Load(),
+	}, nil
+}
