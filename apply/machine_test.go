@@ -28,7 +28,7 @@ type tb interface {
 	Errorf(format string, args ...any)
 }
 
-// member is a machine with the log it applies.
+// replica is a machine with the log it applies, and what came of each entry.
 type replica struct {
 	t    tb
 	path string
@@ -81,6 +81,9 @@ func (r *replica) append(term uint64, req *requestpb.InternalRaftRequest) apply.
 	e := entryOf(r.t, uint64(len(r.log))+1, term, req)
 	r.log = append(r.log, e)
 	_, res := r.m.Apply(e, always)
+	if res.Err != nil && (len(res.Events) != 0 || len(res.Leases) != 0) {
+		r.t.Fatalf("%v: failed (%v) and changed %v, %v", req, res.Err, res.Events, res.Leases)
+	}
 	r.out = append(r.out, res)
 	return res
 }

@@ -320,3 +320,42 @@ func TestOpenReportsTheFile(t *testing.T) {
 		t.Errorf("a file in use: %v", err)
 	}
 }
+
+// TestOutcomeDoesNotWaitForPublish compacts and reads within one batch: what readers are told yet
+// must play no part.
+func TestOutcomeDoesNotWaitForPublish(t *testing.T) {
+	for _, publish := range []bool{false, true} {
+		r := newReplica(t)
+		for range 5 {
+			r.do(put("k", "v", 0))
+			if publish {
+				r.m.Publish()
+			}
+		}
+		read := func(rev int64) error {
+			op := &rpcpb.RequestOp{Request: &rpcpb.RequestOp_RequestRange{RequestRange: &rpcpb.RangeRequest{Key: []byte("k"), Revision: rev}}}
+			put := &rpcpb.RequestOp{Request: &rpcpb.RequestOp_RequestPut{RequestPut: &rpcpb.PutRequest{Key: []byte("x")}}}
+			return r.append(1, &requestpb.InternalRaftRequest{Txn: &rpcpb.TxnRequest{Success: []*rpcpb.RequestOp{put, op}}}).Err
+		}
+		compact := func(rev int64) error {
+			return r.append(1, &requestpb.InternalRaftRequest{Compaction: &rpcpb.CompactionRequest{Revision: rev}}).Err
+		}
+		if err := compact(4); err != nil {
+			t.Fatal(err)
+		}
+		if publish {
+			r.m.Publish()
+		}
+		for rev, want := range map[int64]error{3: errs.ErrCompacted, -1: errs.ErrCompacted, 99: errs.ErrFutureRev} {
+			if err := read(rev); !errors.Is(err, want) {
+				t.Errorf("published %t: reading at %d: %v, want %v", publish, rev, err, want)
+			}
+		}
+		if err := read(6); err != nil {
+			t.Errorf("published %t: reading at the newest revision: %v", publish, err)
+		}
+		if err := compact(4); !errors.Is(err, errs.ErrCompacted) {
+			t.Errorf("published %t: compacting twice: %v", publish, err)
+		}
+	}
+}

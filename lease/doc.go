@@ -46,7 +46,8 @@
 // renewed under this leader waits for two fifths of T, and at least 10 s, before the first
 // checkpoint: clients renew after a third, so leases that are kept alive cost no log
 // entries at all, and for them the step in the promise above is two fifths of T. Leases with T
-// below 20 s are not checkpointed. A batch has at most [MaxCheckpoints] leases.
+// below 20 s are not checkpointed. A batch has at most [MaxCheckpoints] leases. Before a planned change of
+// leader the server has everything written down that the rule leaves out ([Expirer.Settle]).
 //
 // # Locks and goroutines
 //

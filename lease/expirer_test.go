@@ -372,3 +372,52 @@ func TestResetDoesNotSettleLaterCheckpoint(t *testing.T) {
 		}
 	})
 }
+
+func TestSettleBeforeHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table, e := openTable(t), NewExpirer()
+		e.Settle(func(uint64, []Checkpoint) { t.Error("a member that does not lead has nothing to settle") })
+		e.Promote(4, table, 0)
+		grant(t, table, e, 1, 600) // left alone
+		grant(t, table, e, 2, 10)  // left alone, too short for checkpoints in normal times
+		grant(t, table, e, 3, 600) // kept alive
+		if _, err := e.Renew(3); err != nil {
+			t.Fatal(err)
+		}
+		pass(5*time.Second + 300*time.Millisecond)
+		grant(t, table, e, 4, 600) // just granted
+		got := make(map[ID]int64)
+		settle := func() {
+			e.Settle(func(term uint64, cs []Checkpoint) {
+				if term != 4 {
+					t.Errorf("term %d", term)
+				}
+				for _, c := range cs {
+					got[c.ID] = c.Remaining
+				}
+			})
+		}
+		settle()
+		if len(got) != 2 || got[1] != 595 || got[2] != 5 {
+			t.Errorf("settled %v", got)
+		}
+		for id, remaining := range got {
+			checkpoint(t, table, e, id, remaining)
+		}
+		clear(got)
+		settle()
+		if len(got) != 0 {
+			t.Errorf("settled again %v", got)
+		}
+		next := NewExpirer()
+		next.Promote(5, table, 0)
+		for id, want := range map[ID]time.Duration{1: 595 * time.Second, 2: 5 * time.Second, 3: 600 * time.Second, 4: 600 * time.Second} {
+			if left, err := next.Remaining(id); err != nil || left != want {
+				t.Errorf("lease %d has %v left, %v", id, left, err)
+			}
+		}
+		if r, err := e.Renew(1); err != nil || !r.Reset {
+			t.Errorf("renewal after settling: %+v, %v", r, err)
+		}
+	})
+}

@@ -80,13 +80,16 @@ func (w *world) scan() {
 			}
 		}})
 	}
-	w.e.Checkpoints(MaxCheckpoints, func(_ uint64, cs []Checkpoint) {
-		w.queue = append(w.queue, proposal{apply: func() {
-			for _, c := range cs {
-				w.checkpoint(c.ID, c.Remaining)
-			}
-		}})
-	})
+	w.e.Checkpoints(MaxCheckpoints, w.propose)
+}
+
+// propose queues checkpoints.
+func (w *world) propose(_ uint64, cs []Checkpoint) {
+	w.queue = append(w.queue, proposal{apply: func() {
+		for _, c := range cs {
+			w.checkpoint(c.ID, c.Remaining)
+		}
+	}})
 }
 
 // commit applies the oldest proposals; each may be lost on the way, or its answer may.
@@ -131,8 +134,8 @@ func TestNeverEarly(t *testing.T) {
 			}
 			w := &world{t: rt, table: table, e: NewExpirer(), ttl: make(map[ID]time.Duration), told: make(map[ID]time.Time)}
 			w.lead()
-			steps := []string{"renew", "renew", "commit", "commit", "scan", "scan", "time", "time", "lead"}
-			for i := range 300 {
+			steps := []string{"renew", "renew", "commit", "commit", "scan", "scan", "time", "time", "lead", "settle"}
+			for i := range 1000 {
 				if i%60 == 0 {
 					w.grant()
 				}
@@ -147,6 +150,8 @@ func TestNeverEarly(t *testing.T) {
 					pass(time.Duration(rapid.IntRange(1, 25_000).Draw(rt, "ms")) * time.Millisecond)
 				case "lead":
 					w.lead()
+				case "settle":
+					w.e.Settle(w.propose)
 				}
 			}
 			w.settle()

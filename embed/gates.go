@@ -1,0 +1,58 @@
+package embed
+
+import (
+	"errors"
+
+	"github.com/coordd/coordd/pkg/featuregate"
+)
+
+// featureTable is etcd's list of feature gates, so that its command lines work.
+var featureTable = map[featuregate.Feature]featuregate.Spec{
+	"StopGRPCServiceOnDefrag":      {Stage: featuregate.Alpha},
+	"InitialCorruptCheck":          {Stage: featuregate.Alpha},
+	"CompactHashCheck":             {Stage: featuregate.Alpha},
+	"TxnModeWriteWithSharedBuffer": {Stage: featuregate.Beta, Default: true},
+	leaseCheckpoint:                {Stage: featuregate.Alpha},
+	leaseCheckpointPersist:         {Stage: featuregate.Alpha},
+	"SetMemberLocalAddr":           {Stage: featuregate.Alpha},
+	"FastLeaseKeepAlive":           {Stage: featuregate.Beta, Default: true},
+	"PriorityRequest":              {Stage: featuregate.Alpha},
+}
+
+const (
+	leaseCheckpoint        featuregate.Feature = "LeaseCheckpoint"
+	leaseCheckpointPersist featuregate.Feature = "LeaseCheckpointPersist"
+)
+
+// gates is a text that package featuregate takes.
+func gates(p *string) *value {
+	v := text(p)
+	v.set = func(s string) error {
+		if _, err := parseGates(s); err != nil {
+			return err
+		}
+		*p = s
+		return nil
+	}
+	return v
+}
+
+func parseGates(s string) (*featuregate.Gates, error) {
+	g, err := featuregate.New(featureTable)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.Set(s)
+}
+
+// checkGates reports gates that contradict each other.
+func checkGates(s string) error {
+	g, err := parseGates(s)
+	if err != nil {
+		return err
+	}
+	if g.Enabled(leaseCheckpointPersist) && !g.Enabled(leaseCheckpoint) {
+		return errors.New("--feature-gates: LeaseCheckpointPersist needs LeaseCheckpoint: switch both on")
+	}
+	return nil
+}
