@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/coordd/coordd/api/requestpb"
 	"github.com/coordd/coordd/lease"
@@ -110,6 +111,28 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(id uint64) bool) (id uint64
 		m.chain = assemble(m.exec, m.Alarms)
 	}
 	return id, res
+}
+
+// compactionTag is how a compaction begins in an encoded request: the field number of InternalRaftRequest.compaction.
+const compactionTag = 7
+
+// Compacts reports whether e holds a compaction. What was applied before must be published, and its events given to
+// the watchers, before that is applied: the events' previous pairs may be what it takes away.
+func Compacts(e *raftpb.Entry) bool {
+	if e.GetType() != raftpb.EntryNormal {
+		return false
+	}
+	for data := e.GetData(); len(data) > 0; {
+		number, _, n := protowire.ConsumeField(data)
+		if n < 0 {
+			return false
+		}
+		if number == compactionTag {
+			return true
+		}
+		data = data[n:]
+	}
+	return false
 }
 
 // advance moves the position to e, and reports false if e has been applied already.

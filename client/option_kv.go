@@ -59,12 +59,15 @@ func WithRange(end string) KeysOption {
 // PrefixEnd gives the first key after all that begin with prefix, or "\x00", which the API takes for
 // no end at all, if there is none.
 func PrefixEnd(prefix []byte) []byte {
-	end := bytes.TrimRight(prefix, "\xff")
-	if len(end) == 0 {
+	n := len(prefix)
+	for n > 0 && prefix[n-1] == 0xff { // bytes.TrimRight works on characters, and takes 0xfe for one that fits too
+		n--
+	}
+	if n == 0 {
 		return []byte{0}
 	}
-	end = bytes.Clone(end)
-	end[len(end)-1]++
+	end := bytes.Clone(prefix[:n])
+	end[n-1]++
 	return end
 }
 

@@ -54,21 +54,38 @@ func (n *Node) applyLoop(ctx context.Context) error {
 	}
 }
 
-// applyBatch applies entries one by one, publishes what they did together, and
-// then answers those who wait: whoever has an answer also reads its effect.
+// applyBatch installs a snapshot, if there is one, and applies entries in as
+// few runs as may be: one, but for compactions, which begin a run of their own.
 func (n *Node) applyBatch(b raftnode.Batch) error {
 	if b.Snapshot != nil {
 		if err := n.installSnapshot(b.Snapshot); err != nil {
 			return err
 		}
 	}
-	if len(b.Entries) == 0 {
-		return nil
-	}
 	begin := time.Now()
+	for rest := b.Entries; len(rest) > 0; {
+		end := 1
+		for end < len(rest) && !apply.Compacts(rest[end]) {
+			end++
+		}
+		if err := n.applyRun(rest[:end]); err != nil {
+			return err
+		}
+		rest = rest[end:]
+	}
+	if took := time.Since(begin); took > n.cfg.WarnApply && len(b.Entries) > 0 {
+		n.metrics.slowApply.Inc()
+		n.lg.Warn("apply request took too long", zap.Duration("took", took), zap.Duration("expected-duration", n.cfg.WarnApply), zap.Int("entries", len(b.Entries)))
+	}
+	return nil
+}
+
+// applyRun applies entries one by one, publishes what they did together, and
+// then answers those who wait: whoever has an answer also reads its effect.
+func (n *Node) applyRun(entries []*raftpb.Entry) error {
 	m := n.machine.Load()
 	answers := n.answers[:0]
-	for _, e := range b.Entries {
+	for _, e := range entries {
 		a, err := n.applyEntry(m, e)
 		if err != nil {
 			return err
@@ -78,7 +95,7 @@ func (n *Node) applyBatch(b raftnode.Batch) error {
 		}
 	}
 	rev, events := m.Publish()
-	last := b.Entries[len(b.Entries)-1]
+	last := entries[len(entries)-1]
 	n.appliedIndex.Store(last.GetIndex())
 	if len(events) > 0 {
 		n.hub.Publish(rev, events)
@@ -92,10 +109,6 @@ func (n *Node) applyBatch(b raftnode.Batch) error {
 	n.raft.Applied(last.GetIndex())
 	if st := n.raft.Status(); st.Leader == n.id && last.GetTerm() == st.Term {
 		n.promoteExpirer(st.Term)
-	}
-	if took := time.Since(begin); took > n.cfg.WarnApply {
-		n.metrics.slowApply.Inc()
-		n.lg.Warn("apply request took too long", zap.Duration("took", took), zap.Duration("expected-duration", n.cfg.WarnApply), zap.Int("entries", len(b.Entries)))
 	}
 	return n.upkeep(m)
 }
