@@ -106,6 +106,7 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(id uint64) bool) (id uint64
 		Index: e.GetIndex(), Term: e.GetTerm(), Request: req,
 		Wanted: wanted != nil && wanted(id),
 	})
+	res.Request = req
 	m.events = append(m.events, res.Events...)
 	if req.GetAlarm() != nil {
 		m.chain = assemble(m.exec, m.Alarms)

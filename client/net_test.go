@@ -24,7 +24,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // network is a set of members in memory that can be cut off, frozen and brought back.
 type network struct {
 	t       testing.TB
-	mu      sync.Mutex
 	members map[string]*member
 }
 

@@ -25,7 +25,6 @@ type Scan struct {
 	c      *Client
 	ctx    context.Context
 	req    *rpcpb.RangeRequest
-	err    error // of the start
 	header *rpcpb.ResponseHeader
 	count  int64
 	left   int64 // of the limit; 0 is no limit

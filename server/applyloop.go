@@ -129,7 +129,11 @@ func (n *Node) applyEntry(m *apply.Machine, e *raftpb.Entry) (answer, error) {
 	if e.GetType() != raftpb.EntryNormal {
 		return n.applyConf(m, e)
 	}
+	begin := time.Now()
 	id, res := m.Apply(e, n.waits.IsRegistered)
+	if res.Request != nil {
+		n.metrics.apply.observe(kindOf(res.Request), begin, res.Err)
+	}
 	n.expirer.Observe(res.Leases...)
 	n.count(res)
 	return answer{id, res}, nil

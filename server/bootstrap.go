@@ -91,7 +91,7 @@ func lockDir(cfg Config) (io.Closer, error) {
 func (c Config) walOptions(m *metrics) wal.Options {
 	return wal.Options{
 		UnsafeNoSync: c.UnsafeNoFsync, Logger: c.Logger,
-		OnSync: observeSeconds(m.walSync),
+		OnSync: observeSeconds(m.walSync), OnWrite: func(bytes int) { m.walBytes.Add(float64(bytes)) },
 	}
 }
 

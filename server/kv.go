@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/requestpb"
@@ -16,6 +17,8 @@ import (
 // that is valid during the call only. The requests of this and the following
 // methods must have passed package apply/check.
 func (n *Node) Range(ctx context.Context, r *rpcpb.RangeRequest, visit func(row []byte) error) (res query.Result, err error) {
+	begin := time.Now()
+	defer func() { n.metrics.request.observe("Range", begin, err) }()
 	if !r.Serializable {
 		if err := n.LinearizableWait(ctx); err != nil {
 			return query.Result{}, err

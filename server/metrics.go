@@ -3,7 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
-	"time"
+	"runtime"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -31,8 +32,9 @@ type metrics struct {
 	ranges           prometheus.Counter
 	walSync          prometheus.Histogram
 	backendCommit    prometheus.Histogram
-	apply            *prometheus.HistogramVec
-	request          *prometheus.HistogramVec
+	walBytes         prometheus.Gauge
+	apply, request   timings
+	network          network
 }
 
 // registry adds collectors to a Registerer and remembers what failed, so that
@@ -104,8 +106,10 @@ func newMetrics(to prometheus.Registerer) (*metrics, *registry) {
 		ranges:           r.counter("etcd_mvcc_range_total", "Ranges read."),
 		walSync:          r.histogram("etcd_disk_wal_fsync_duration_seconds", "Time of one fsync of the write-ahead log.", 0.001, 2, 14),
 		backendCommit:    r.histogram("etcd_disk_backend_commit_duration_seconds", "Time of one commit of the backend file.", 0.001, 2, 14),
-		apply:            r.histogramVec("etcd_server_apply_duration_seconds", "Time to apply a batch of entries.", 0.0001, 2, 20, "version", "op", "success"),
-		request:          r.histogramVec("etcd_server_request_duration_seconds", "Time of a request from arrival to answer.", 0.001, 2, 14, "type", "success"),
+		walBytes:         r.gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the write-ahead log."),
+		apply:            newTimings(r.histogramVec("etcd_server_apply_duration_seconds", "Time to apply one request.", 0.0001, 2, 20, "version", "op", "success").MustCurryWith(prometheus.Labels{"version": "v3"})),
+		request:          newTimings(r.histogramVec("etcd_server_request_duration_seconds", "Time of a request from its arrival to its result.", 0.001, 2, 14, "type", "success")),
+		network:          newNetwork(r),
 	}, r
 }
 
@@ -113,6 +117,8 @@ func newMetrics(to prometheus.Registerer) (*metrics, *registry) {
 func (n *Node) registerNode(r *registry) error {
 	r.fixed("etcd_server_id", "This member's id.", "server_id", member.ID(n.id).String())
 	r.fixed("etcd_server_version", "The version served.", "server_version", APIVersion)
+	r.fixed("etcd_server_go_version", "The Go release this program was built with.", "server_go_version", runtime.Version())
+	r.fixed("etcd_cluster_version", "The version the cluster has agreed on.", "cluster_version", majorMinor(ClusterVersion))
 	r.gaugeFunc("etcd_server_has_leader", "1 if a leader is known.", func() float64 { return bit(n.Leader() != 0) })
 	r.gaugeFunc("etcd_server_is_leader", "1 if this member leads.", func() float64 { return bit(n.Leader() == n.id) })
 	r.gaugeFunc("etcd_server_is_learner", "1 if this member is a learner.", func() float64 { return bit(n.IsLearner()) })
@@ -133,18 +139,12 @@ func (n *Node) registerNode(r *registry) error {
 	return nil
 }
 
+// majorMinor cuts a version X.Y.Z to X.Y.
+func majorMinor(v string) string { return v[:strings.LastIndexByte(v, '.')] }
+
 func bit(b bool) float64 {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// observe records how long a request of the given type took since begin.
-func (m *metrics) observe(typ string, begin time.Time, err error) {
-	ok := "true"
-	if err != nil {
-		ok = "false"
-	}
-	m.request.WithLabelValues(typ, ok).Observe(time.Since(begin).Seconds())
 }

@@ -24,6 +24,7 @@ func (n *Node) peerConfig() peer.Config {
 		Admit:     n.admitPeer,
 		Dialing:   peer.Dialing{ClientTLS: n.cfg.PeerClientTLS, Dialer: n.cfg.PeerDialer},
 		ServerTLS: n.cfg.PeerServerTLS,
+		Hooks:     n.metrics.network.hooks(),
 		Logger:    n.lg.Named("peer"),
 	}
 }

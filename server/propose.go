@@ -21,11 +21,14 @@ const maxApplyLag = 5000
 // error. After a time-out or the context's end the request may still be applied
 // later.
 func (n *Node) propose(ctx context.Context, req *requestpb.InternalRaftRequest) (any, error) {
+	begin := time.Now()
 	wait, err := n.enqueue(ctx, req)
-	if err != nil {
-		return nil, err
+	var resp any
+	if err == nil {
+		resp, err = wait()
 	}
-	return wait()
+	n.metrics.request.observe(kindOf(req), begin, err)
+	return resp, err
 }
 
 // enqueue puts a request into raft's queue of proposals and returns a function

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,15 +174,16 @@ func TestLeaderLost(t *testing.T) {
 // leaderState is a member whose leader comes and goes.
 type leaderState struct {
 	State
-	leader uint64
+	leader atomic.Uint64
 }
 
-func (l *leaderState) Leader() uint64 { return l.leader }
+func (l *leaderState) Leader() uint64 { return l.leader.Load() }
 
 // TestLeaderWatch counts the checks until streams end. It would hang if the watch's goroutine outlived its streams.
 func TestLeaderWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &leaderState{leader: 1}
+		st := new(leaderState)
+		st.leader.Store(1)
 		w := &leaderWatch{state: st, every: time.Second}
 		begin := time.Now()
 		ctx, done := w.watch(t.Context())
@@ -195,11 +197,11 @@ func TestLeaderWatch(t *testing.T) {
 		if context.Cause(early) != context.Canceled {
 			t.Errorf("a stream that has ended: %v", context.Cause(early))
 		}
-		st.leader = 0 // missed at 3 s and 4 s only
+		st.leader.Store(0) // missed at 3 s and 4 s only
 		at(4500 * time.Millisecond)
-		st.leader = 2
+		st.leader.Store(2)
 		at(5500 * time.Millisecond)
-		st.leader = 0 // missed at 6, 7 and 8 s
+		st.leader.Store(0) // missed at 6, 7 and 8 s
 		at(7500 * time.Millisecond)
 		if ctx.Err() != nil {
 			t.Error("ended too early")
@@ -210,7 +212,7 @@ func TestLeaderWatch(t *testing.T) {
 		}
 		done()
 		synctest.Wait()
-		st.leader = 1
+		st.leader.Store(1)
 		again, doneAgain := w.watch(t.Context()) // starts anew
 		defer doneAgain()
 		at(20 * time.Second)

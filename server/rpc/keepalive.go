@@ -6,8 +6,6 @@ import (
 	"io"
 	"sync"
 
-	"google.golang.org/grpc"
-
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/api/services"
@@ -60,9 +58,9 @@ type renewal struct {
 
 // receive passes on the client's requests until ctx ends or there are no more.
 func (k *keepAlive) receive(ctx context.Context) {
-	var r rpcpb.LeaseKeepAliveRequest
+	var r rpcpb.LeaseKeepAliveRequest // the same for all: receiving resets it
 	for {
-		if err := k.recv(&r); err != nil {
+		if err := k.stream.RecvMsg(&r); err != nil {
 			if !errors.Is(err, io.EOF) {
 				k.failed <- err
 				return
@@ -76,18 +74,6 @@ func (k *keepAlive) receive(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// recv receives into r, which over gRPC spares a message per renewal.
-func (k *keepAlive) recv(r *rpcpb.LeaseKeepAliveRequest) error {
-	if _, overGRPC := k.stream.(*grpc.GenericServerStream[rpcpb.LeaseKeepAliveRequest, rpcpb.LeaseKeepAliveResponse]); overGRPC {
-		return k.stream.RecvMsg(r)
-	}
-	got, err := k.stream.Recv()
-	if err == nil {
-		r.ID = got.GetID()
-	}
-	return err
 }
 
 // answer renews and answers until the client sends no more or something fails.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 
@@ -73,61 +74,42 @@ func TestKeepAliveOrder(t *testing.T) {
 	}
 }
 
-// TestKeepAliveTogether: a member that follows asks for many leases at the same time.
-func TestKeepAliveTogether(t *testing.T) {
-	s := serve(t, nil)
-	s.leader.Store(1)
-	const together = 100
-	var mu sync.Mutex
-	waiting, first := 0, true
-	gathered, begun := make(chan struct{}), make(chan struct{})
-	s.onRenew = func(ctx context.Context, id int64) error {
-		if id == 1 && first { // hold the first until the others are queued
-			first = false
-			close(begun)
-			<-gathered
-			return nil
-		}
-		mu.Lock()
-		if waiting++; waiting == together {
-			close(gathered)
-		}
-		mu.Unlock()
-		<-gathered
-		return nil
-	}
-	stream := keepAliveStream(t, s, together+1)
-	send := func(id int64) {
-		if err := stream.Send(&rpcpb.LeaseKeepAliveRequest{ID: id}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	send(1)
-	<-begun
-	// A second stream takes the place of the first, which is held by its batch of one.
-	other := keepAliveOther(t, s)
-	for id := int64(2); id <= together+1; id++ {
-		if err := other.Send(&rpcpb.LeaseKeepAliveRequest{ID: id}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for id := int64(2); id <= together+1; id++ {
-		if got, err := other.Recv(); err != nil || got.ID != id {
-			t.Fatalf("%v, %v", got, err)
-		}
-	}
-	if got, err := stream.Recv(); err != nil || got.ID != 1 {
-		t.Errorf("%v, %v", got, err)
-	}
+// collected is the sending side of a stream that keeps what is sent.
+type collected struct {
+	services.Lease_LeaseKeepAliveServer
+	ids []int64
 }
 
-func keepAliveOther(t *testing.T, s *served) services.Lease_LeaseKeepAliveClient {
-	t.Helper()
-	stream, err := services.NewLeaseClient(s.conn).LeaseKeepAlive(with(t))
-	if err != nil {
+func (c *collected) Send(r *rpcpb.LeaseKeepAliveResponse) error {
+	c.ids = append(c.ids, r.ID)
+	return nil
+}
+
+// TestKeepAliveTogether: a member that follows asks for all leases that are queued at the same time, and answers in order.
+func TestKeepAliveTogether(t *testing.T) {
+	n := newTestMember(t)
+	n.leader.Store(1)
+	var all sync.WaitGroup
+	all.Add(keepAliveBatch)
+	n.onRenew = func(context.Context, int64) error {
+		all.Done()
+		all.Wait()
+		return nil
+	}
+	out := new(collected)
+	k := &keepAlive{
+		service: NewLease(n, n, n, nil), stream: out, ids: make(chan int64, keepAliveQueue),
+		response: rpcpb.LeaseKeepAliveResponse{Header: new(rpcpb.ResponseHeader)},
+	}
+	for id := int64(1); id <= keepAliveBatch+1; id++ {
+		k.ids <- id
+	}
+	if err := k.renew(with(t), 0); err != nil {
 		t.Fatal(err)
 	}
-	return stream
+	if len(out.ids) != keepAliveBatch || len(k.ids) != 2 || !slices.IsSorted(out.ids) {
+		t.Errorf("%d answers, %d requests left: %v", len(out.ids), len(k.ids), out.ids)
+	}
 }
 
 // TestKeepAliveRevision: the header's revision is from before the renewal.
