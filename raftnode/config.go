@@ -46,7 +46,8 @@ type Config struct {
 	MaxApplyingBytes uint64 // entries handed out and not yet Applied; 0 = 16 MiB
 	MaxUnapplied     uint64 // committed entries not yet Applied above which no proposals are taken; 0 = 10000
 	MaxInboxBytes    int    // of received append messages not yet stepped, above it they are dropped; 0 = 64 MiB
-	CatchUpEntries   uint64 // kept in memory by Compact for members that lag; 0 = 5000, NoCatchUp = none
+	CatchUpEntries   uint64 // kept in memory for members that lag; 0 = 5000, NoCatchUp = none
+	CatchUpBytes     uint64 // and of these no more than this, at least one; 0 = 16 MiB
 
 	// Log is the write-ahead log, positioned to append after Start. The drive
 	// loop is its only writer; closing it is the caller's, after Run.
@@ -85,6 +86,7 @@ func (c Config) withDefaults() Config {
 	c.MaxUnapplied = or(c.MaxUnapplied, 10_000)
 	c.MaxInboxBytes = or(c.MaxInboxBytes, 64<<20)
 	c.CatchUpEntries = or(c.CatchUpEntries, 5_000)
+	c.CatchUpBytes = or(c.CatchUpBytes, 16<<20)
 	if c.CatchUpEntries == NoCatchUp {
 		c.CatchUpEntries = 0
 	}

@@ -198,11 +198,10 @@ func (n *Node) applyConf(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
 // compact runs the part of Compact that is the drive loop's, and returns the
 // index up to which the write-ahead log may go, 0 for nothing.
 func (n *Node) compact(index uint64) uint64 {
-	index = min(index, n.loop.applied)
-	if index <= n.cfg.CatchUpEntries {
+	index = n.mem.catchUp(min(index, n.loop.applied), n.cfg)
+	if index == 0 {
 		return 0
 	}
-	index -= n.cfg.CatchUpEntries
 	if n.role.Load().state == raft.StateLeader {
 		n.rn.WithProgress(func(_ uint64, _ raft.ProgressType, pr tracker.Progress) {
 			if pr.State == tracker.StateSnapshot {

@@ -1,6 +1,8 @@
 package raftnode
 
 import (
+	"math"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
@@ -40,7 +42,35 @@ func newMemlog(c Config) (*memlog, error) {
 		s.HardState = &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}
 	}
 	s.Entries = nil
-	return &memlog{MemoryStorage: ms, start: s, snapshot: c.Snapshot, logger: c.Logger}, nil
+	l := &memlog{MemoryStorage: ms, start: s, snapshot: c.Snapshot, logger: c.Logger}
+	if cut := l.catchUp(s.Applied, c); cut > s.Index {
+		if err := ms.Compact(cut); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// catchUp gives the index up to which the log can go when the backend has everything up to durable: what
+// Config keeps for members that lag is left.
+func (l *memlog) catchUp(durable uint64, c Config) uint64 {
+	first, err := l.FirstIndex()
+	if err != nil || durable < first {
+		return 0
+	}
+	ents, err := l.Entries(first, durable+1, math.MaxUint64)
+	if err != nil {
+		return 0
+	}
+	kept, bytes := uint64(0), uint64(0)
+	for i := len(ents) - 1; i >= 0 && kept < c.CatchUpEntries; i-- {
+		bytes += uint64(len(ents[i].GetData())) + proposalOverhead
+		if bytes > c.CatchUpBytes && kept > 0 {
+			break
+		}
+		kept++
+	}
+	return durable - kept
 }
 
 // InitialState is read once, by raft.NewRawNode.

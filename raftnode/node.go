@@ -252,8 +252,8 @@ func (n *Node) ApplyConf(cc raftpb.ConfChangeI) (*raftpb.ConfState, error) {
 }
 
 // Compact drops the log that is not needed after a restart: index is the
-// backend's durable position. The newest Config.CatchUpEntries entries before it are kept
-// for members that lag, and what a member that is receiving a snapshot needs
+// backend's durable position. The newest entries before it are kept, within Config.CatchUpEntries and
+// CatchUpBytes, for members that lag, and what a member that is receiving a snapshot needs
 // afterwards. It waits for the drive loop and removes files; an error of the
 // write-ahead log ends Run as well.
 func (n *Node) Compact(index uint64) error {

@@ -86,6 +86,7 @@ func (n *Node) applyRun(entries []*raftpb.Entry) error {
 	m := n.machine.Load()
 	answers := n.answers[:0]
 	for _, e := range entries {
+		n.logBytes += len(e.GetData())
 		a, err := n.applyEntry(m, e)
 		if err != nil {
 			return err
@@ -177,14 +178,18 @@ func (n *Node) onApplyLoop(ctx context.Context, f func() error) error {
 	}
 }
 
+// releaseBytes is how much log may come, applied and in the file, before raft is
+// told to drop it: large requests would otherwise keep much memory.
+const releaseBytes = 8 << 20
+
 // releaseLog lets raft drop log entries that the file has safely, once
-// SnapshotCount of them have come since the last time.
+// SnapshotCount of them, or releaseBytes, have come since the last time.
 func (n *Node) releaseLog(m *apply.Machine) {
 	durable := m.Backend.Position().Index
-	if durable < n.released+n.cfg.SnapshotCount {
+	if durable == n.released || durable < n.released+n.cfg.SnapshotCount && n.logBytes < releaseBytes {
 		return
 	}
-	n.released = durable
+	n.released, n.logBytes = durable, 0
 	if err := n.raft.Compact(durable); err == nil {
 		n.lg.Info("released the log that the data file has", zap.Uint64("durable-index", durable), zap.Uint64("kept-entries", n.cfg.CatchUpEntries))
 	}

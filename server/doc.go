@@ -41,6 +41,7 @@
 //
 //	raft     raftnode.Node.Run: the drive loop
 //	tick     hands raft its ticks
+//	first    asks for votes early after the start, when no leader is heard
 //	apply    applies committed entries, publishes them, commits the file, removes compacted rows
 //	read     runs the rounds of linearizable reads
 //	expire   proposes revokes and checkpoints while this member leads

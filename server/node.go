@@ -55,6 +55,7 @@ type Node struct {
 	// Owned by the apply loop.
 	answers      []answer
 	released     uint64 // index up to which raft was last told to drop its log
+	logBytes     int    // applied since then
 	expiringTerm uint64 // term for which the expirer was last promoted
 
 	group  *errgroup.Group
@@ -142,7 +143,7 @@ func (n *Node) start() {
 		_ = n.raft.FastForward() // fails only after the end
 	}
 	for _, loop := range []func(context.Context) error{
-		n.raft.Run, n.tickLoop, n.applyLoop, n.readLoop, n.expireLoop, n.forward.run, n.publishLoop, n.spaceLoop,
+		n.raft.Run, n.tickLoop, n.firstElection, n.applyLoop, n.readLoop, n.expireLoop, n.forward.run, n.publishLoop, n.spaceLoop,
 	} {
 		n.group.Go(func() error { return loop(ctx) })
 	}

@@ -52,6 +52,7 @@ func member(ctx context.Context, cfg *embed.Config, stderr io.Writer) int {
 	if err != nil {
 		return failLogged(cfg, stderr, err)
 	}
+	debug.FreeOSMemory() // reading the log and building the index leave more behind than they keep
 	select {
 	case <-node.Done():
 		return failLogged(cfg, stderr, fmt.Errorf("member %s has stopped: %w", cfg.Name, reason(node.Err())))

@@ -165,22 +165,8 @@ func TestWatchCommand(t *testing.T) {
 			"DELETE\nk\n\n5 \"DELETE\" \"k\" \"\"\n"},
 	} {
 		tl.env = tt.env
-		ctx, cancel := context.WithCancel(context.Background())
-		stopped := make(chan struct{})
-		var got, errOut string
-		var code int
-		// The output can only be looked at when the command has ended, so it is stopped by a writer that
-		// counts: see stopAfter.
-		go func() {
-			defer close(stopped)
-			got, errOut, code = tl.runUntil(ctx, cancel, tt.want, tt.args...)
-		}()
-		select {
-		case <-stopped:
-		case <-time.After(20 * time.Second):
-			cancel()
-			<-stopped
-		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		got, errOut, code := tl.runUntil(ctx, cancel, tt.want, tt.args...)
 		cancel()
 		if got != tt.want || code != exitInterrupted || errOut != "" {
 			t.Errorf("%v: got %q, %q, exit %d; want %q", tt.args, got, errOut, code, tt.want)
@@ -190,14 +176,14 @@ func TestWatchCommand(t *testing.T) {
 
 // stopAfter is a writer that stops the command when everything wanted was written.
 type stopAfter struct {
-	bytes.Buffer
+	got  bytes.Buffer
 	want int
 	stop func()
 }
 
 func (w *stopAfter) Write(p []byte) (int, error) {
-	n, err := w.Buffer.Write(p)
-	if w.Len() >= w.want {
+	n, err := w.got.Write(p)
+	if w.got.Len() >= w.want {
 		w.stop()
 	}
 	return n, err
@@ -216,7 +202,7 @@ func (tl *tool) runUntil(ctx context.Context, stop func(), want string, args ...
 	})...)
 	root.SetArgs(args)
 	code = Report(&errOut, root.ExecuteContext(ctx))
-	return out.String(), errOut.String(), code
+	return out.got.String(), errOut.String(), code
 }
 
 // A lease that is kept alive is renewed and reported until it is revoked.
