@@ -69,8 +69,15 @@ type Node struct {
 
 // Open starts a member: it opens or makes its data directory, connects to the
 // other members and starts all goroutines. It does not wait for a leader; see
-// Ready. The context bounds Open only. The caller must Close the node.
-func Open(ctx context.Context, cfg Config) (*Node, error) {
+// Ready. The context bounds Open only. The node owns the peer listeners, also when Open fails. The caller must Close the node.
+func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
+	defer func() {
+		if err != nil {
+			for _, ln := range cfg.PeerListeners {
+				_ = ln.Close() // may be closed already
+			}
+		}
+	}()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -185,6 +192,9 @@ func (n *Node) closeParts() error {
 		n.hub.Close()
 	}
 	n.store.machine = n.machine.Load()
+	if n.store.machine.Backend.Err() == nil { // what is not in the file comes again from the log; this spares the next start that
+		errs = append(errs, n.store.machine.Commit(true))
+	}
 	return errors.Join(append(errs, n.store.close())...)
 }
 

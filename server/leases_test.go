@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/rpcpb"
+	"github.com/coordd/coordd/lease"
+	"github.com/coordd/coordd/mvcc"
+)
+
+func putRequest(key, value string) *rpcpb.PutRequest {
+	return &rpcpb.PutRequest{Key: []byte(key), Value: []byte(value)}
+}
+
+func grant(t *testing.T, n *Node, ttl int64) int64 {
+	t.Helper()
+	r, err := n.LeaseGrant(t.Context(), &rpcpb.LeaseGrantRequest{TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.ID
+}
+
+// A lease granted through one member is renewed and asked for through each, and
+// takes its keys with it when it ends.
+func TestLeaseThroughEveryMember(t *testing.T) {
+	c := newCluster(t, 3).run()
+	id := grant(t, c.nodes[0], 1)
+	if _, err := c.nodes[1].Put(t.Context(), &rpcpb.PutRequest{Key: []byte("k"), Lease: id}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.nodes {
+		if ttl, err := n.LeaseRenew(t.Context(), id); err != nil || ttl != 1 {
+			t.Errorf("renewal: %d, %v", ttl, err)
+		}
+		r, err := n.LeaseTimeToLive(t.Context(), &rpcpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+		if err != nil || r.GrantedTTL != 1 || r.TTL > 1 || len(r.Keys) != 1 {
+			t.Errorf("time to live: %v, %v", r, err)
+		}
+	}
+	n := c.nodes[2]
+	for {
+		next := n.applied.Wait(n.appliedIndex.Load() + 1)
+		if _, ok := n.machine.Load().Leases.Get(1); !ok && len(n.machine.Load().Leases.List()) == 0 {
+			break
+		}
+		select {
+		case <-next:
+		case <-within(t, testWait).Done():
+			t.Fatal("the lease does not end")
+		}
+	}
+	if got, err := n.machine.Load().KV.Range([]byte("k"), nil, mvcc.RangeOptions{}, func([]byte) error { return nil }); err != nil || got.Count != 0 {
+		t.Errorf("the lease's key is there: %v, %v", got, err)
+	}
+	for _, n := range c.nodes {
+		if _, err := n.LeaseRenew(t.Context(), id); !errors.Is(err, errs.ErrLeaseNotFound) {
+			t.Errorf("renewal of a lease that ended: %v", err)
+		}
+		if r, err := n.LeaseTimeToLive(t.Context(), &rpcpb.LeaseTimeToLiveRequest{ID: id}); err != nil || r.TTL != -1 {
+			t.Errorf("time to live of a lease that ended: %v, %v", r, err)
+		}
+	}
+}
+
+// What is left of a lease outlives planned changes of leader.
+func TestLeaseAgeOutlivesMoves(t *testing.T) {
+	c := newCluster(t, 3).run()
+	id := grant(t, c.nodes[0], 600)
+	leader := c.leader()
+	leader.expirer.Settle(func(uint64, []lease.Checkpoint) { t.Error("a fresh lease is checkpointed") })
+	for range 3 {
+		leader = c.leader()
+		to := leader.successor(t.Context())
+		if err := leader.MoveLeader(within(t, testWait), to); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range c.nodes {
+			r, err := n.LeaseTimeToLive(t.Context(), &rpcpb.LeaseTimeToLiveRequest{ID: id})
+			if err != nil || r.TTL > 600 || r.TTL < 590 {
+				t.Errorf("%v, %v", r, err)
+			}
+		}
+	}
+}
+
+// The alarm NOSPACE refuses what adds data, lets everything else through, and
+// goes by itself when there is room.
+func TestNoSpaceClearsItself(t *testing.T) {
+	c := newCluster(t, 1)
+	c.cfgs[0].QuotaBytes = 1 << 20
+	c.run()
+	n := c.nodes[0]
+	value := string(make([]byte, 50_000))
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = n.Put(t.Context(), putRequest(string(rune('a'+i%26)), value))
+		if i%5 == 4 && err == nil {
+			err = n.onApplyLoop(t.Context(), func() error { return n.machine.Load().Commit(true) })
+		}
+	}
+	if !errors.Is(err, errs.ErrNoSpace) || !n.Alarmed(rpcpb.AlarmType_NOSPACE) {
+		t.Fatalf("the quota is not kept: %v", err)
+	}
+	if _, err := n.LeaseGrant(t.Context(), &rpcpb.LeaseGrantRequest{TTL: 10}); !errors.Is(err, errs.ErrNoSpace) {
+		t.Errorf("grant under the alarm: %v", err)
+	}
+	if _, err := n.DeleteRange(t.Context(), &rpcpb.DeleteRangeRequest{Key: []byte("a"), RangeEnd: []byte{0}}); err != nil {
+		t.Errorf("delete under the alarm: %v", err)
+	}
+	if _, err := n.Compact(t.Context(), &rpcpb.CompactionRequest{Revision: n.Revision(), Physical: true}); err != nil {
+		t.Errorf("compaction under the alarm: %v", err)
+	}
+	for n.Alarmed(rpcpb.AlarmType_NOSPACE) {
+		select {
+		case <-n.applied.Wait(n.appliedIndex.Load() + 1):
+		case <-within(t, testWait).Done():
+			t.Fatal("the alarm stays")
+		}
+	}
+	put(t, n, "k", "v")
+}
