@@ -33,7 +33,7 @@ func (t *Transport) caller(ctx context.Context) (from uint64, err error) {
 	case err1 != nil || err2 != nil || err3 != nil:
 		return 0, status.Error(codes.InvalidArgument, "peer: the call does not say which member of which cluster calls; is its address a peer URL?")
 	case cluster != t.cfg.ClusterID:
-		err = status.Errorf(codes.FailedPrecondition, "peer: member %x of cluster %x called member %x of cluster %x: check the peer URLs of both clusters",
+		err = status.Errorf(codes.FailedPrecondition, "peer: member %x of cluster %x called member %x of cluster %x: check the peer URLs of both clusters, and that each member runs on a data directory of its own cluster",
 			from, cluster, t.cfg.MemberID, t.cfg.ClusterID)
 	case to != t.cfg.MemberID:
 		err = status.Errorf(codes.FailedPrecondition, "peer: member %x called member %x, but this is member %x: check the peer URL of member %x",

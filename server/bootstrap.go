@@ -104,9 +104,9 @@ func (c Config) applyOptions(m *metrics) apply.Options {
 	}
 }
 
-// found makes a member of a new cluster. The data file with the founding
-// members is durable before the log exists, so a start that was cut short
-// begins again here.
+// found makes a member of a new cluster. The data file is made under another
+// name and is whole and durable before it gets its own, and that before the log
+// exists; so a start that was cut short begins again here.
 func (s *storage) found(cfg Config, m *metrics) (err error) {
 	if !cfg.NewCluster {
 		return errors.New("joining a running cluster (--initial-cluster-state existing) is not there yet: found a new cluster, or restart this member with its own data directory")
@@ -114,12 +114,6 @@ func (s *storage) found(cfg Config, m *metrics) (err error) {
 	members, self, err := foundingMembers(cfg)
 	if err != nil {
 		return err
-	}
-	if s.machine, err = apply.Open(cfg.dbPath(), cfg.applyOptions(m)); err != nil {
-		return err
-	}
-	if pos := s.machine.Position(); pos.Index > 1 {
-		return fmt.Errorf("data file %s holds entries up to %d, but there is no log in %s: restore the log, or this member from its peers", cfg.dbPath(), pos.Index, cfg.walDir())
 	}
 	var ids []member.ID
 	var voters []uint64
@@ -129,7 +123,10 @@ func (s *storage) found(cfg Config, m *metrics) (err error) {
 		voters = append(voters, uint64(members[i].ID))
 	}
 	s.start = raftnode.Bootstrap(voters)
-	if err := s.machine.Found(s.start.Index, s.start.Term, members); err != nil {
+	if err := s.foundData(cfg, m, members); err != nil {
+		return err
+	}
+	if s.machine, err = apply.Open(cfg.dbPath(), cfg.applyOptions(m)); err != nil {
 		return err
 	}
 	s.meta = wal.Metadata{MemberID: uint64(self), ClusterID: uint64(member.ClusterID(ids))}
@@ -137,6 +134,30 @@ func (s *storage) found(cfg Config, m *metrics) (err error) {
 		return err
 	}
 	return s.resetLog()
+}
+
+// foundData makes the data file of a new member, in place of one that a start
+// which was cut short has left. One that holds more is not touched.
+func (s *storage) foundData(cfg Config, m *metrics, members []member.Member) error {
+	pos, err := backend.PositionOf(cfg.dbPath())
+	switch {
+	case err == nil && pos.Index > 1:
+		return fmt.Errorf("data file %s holds entries up to %d, but there is no log in %s: restore the log, or this member from its peers", cfg.dbPath(), pos.Index, cfg.walDir())
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	temp := cfg.dbPath() + ".founding.tmp"
+	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot found the member: %w", err)
+	}
+	data, err := apply.Open(temp, cfg.applyOptions(m))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(data.Found(s.start.Index, s.start.Term, members), data.Close()); err != nil {
+		return err
+	}
+	return replaceFile(cfg, temp)
 }
 
 // resetLog lets the log begin at the founding snapshot.
@@ -177,8 +198,8 @@ func (s *storage) reopen(cfg Config, m *metrics) (err error) {
 		return err
 	}
 	s.meta = rec.Meta
-	if _, err := os.Stat(cfg.dbPath()); errors.Is(err, os.ErrNotExist) && rec.Start.Index <= 1 {
-		return fmt.Errorf("data file %s is missing though the log in %s exists: restore the file, or this member from its peers", cfg.dbPath(), cfg.walDir())
+	if info, err := os.Stat(cfg.dbPath()); rec.Start.Index <= 1 && (errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0) {
+		return fmt.Errorf("data file %s is missing or empty though the log in %s exists: restore the file, or this member from its peers", cfg.dbPath(), cfg.walDir())
 	}
 	if err := adoptSnapshot(cfg, s.snaps, snap.Position(rec.Start), m); err != nil {
 		return err
@@ -222,10 +243,10 @@ func adoptSnapshot(cfg Config, snaps *snap.Store, pos snap.Position, m *metrics)
 	return replaceFile(cfg, path)
 }
 
-// replaceFile gives a snapshot file the data file's name, durably.
+// replaceFile gives a file the data file's name, durably.
 func replaceFile(cfg Config, path string) error {
 	if err := os.Rename(path, cfg.dbPath()); err != nil {
-		return fmt.Errorf("cannot install snapshot %s: %w", path, err)
+		return fmt.Errorf("cannot install data file %s: %w", path, err)
 	}
 	return vfs.OS().SyncDir(cfg.snapDir())
 }

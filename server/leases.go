@@ -21,8 +21,8 @@ import (
 // replaced and not know it.
 const maxTickAge = 3
 
-// appliedWait is how long a leader that does not know a lease waits for
-// committed entries to be applied before it says so: the grant may be among them.
+// appliedWait is how long a leader waits for committed entries to be applied
+// before it answers for a lease: its grant or revoke may be among them.
 const appliedWait = time.Second
 
 // LeaseGrant makes a lease. An ID of 0 is replaced by a random positive one, a
@@ -73,16 +73,10 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 // renewHere renews as the leader; errs.ErrNotPrimaryLessor when this member does not
 // lead.
 func (n *Node) renewHere(ctx context.Context, id lease.ID) (int64, error) {
-	if err := n.confirmLeading(ctx); err != nil {
+	if err := n.upToDate(ctx); err != nil {
 		return 0, err
 	}
 	r, err := n.expirer.Renew(id)
-	if errors.Is(err, errs.ErrLeaseNotFound) {
-		if err := n.waitCommitted(ctx); err != nil {
-			return 0, err
-		}
-		r, err = n.expirer.Renew(id)
-	}
 	if errors.Is(err, lease.ErrExpired) {
 		return 0, n.waitRevoked(ctx, id)
 	}
@@ -130,12 +124,26 @@ func (n *Node) confirmLeading(ctx context.Context) error {
 	return nil
 }
 
+// upToDate returns nil when this member leads and has applied all that was
+// committed by now: a grant or revoke that the caller has seen at another member
+// may be committed and not yet applied here.
+func (n *Node) upToDate(ctx context.Context) error {
+	if err := n.confirmLeading(ctx); err != nil {
+		return err
+	}
+	return n.waitCommitted(ctx)
+}
+
 // waitCommitted waits until all that is committed by now is applied.
 func (n *Node) waitCommitted(ctx context.Context) error {
+	commit := n.raft.Status().Commit
+	if n.appliedIndex.Load() >= commit {
+		return nil
+	}
 	timeout := time.NewTimer(appliedWait)
 	defer timeout.Stop()
 	select {
-	case <-n.applied.Wait(n.raft.Status().Commit):
+	case <-n.applied.Wait(commit):
 		return nil
 	case <-timeout.C:
 		return errs.ErrTimeoutWaitAppliedIndex
@@ -182,17 +190,11 @@ func (n *Node) LeaseTimeToLive(ctx context.Context, r *rpcpb.LeaseTimeToLiveRequ
 }
 
 func (n *Node) timeToLiveHere(ctx context.Context, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
-	if err := n.confirmLeading(ctx); err != nil {
+	if err := n.upToDate(ctx); err != nil {
 		return nil, err
 	}
 	id := lease.ID(r.ID)
 	left, err := n.expirer.Remaining(id)
-	if errors.Is(err, errs.ErrLeaseNotFound) {
-		if err := n.waitCommitted(ctx); err != nil {
-			return nil, err
-		}
-		left, err = n.expirer.Remaining(id)
-	}
 	m := n.machine.Load()
 	l, ok := m.Leases.Get(id)
 	switch {
