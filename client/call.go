@@ -34,7 +34,7 @@ type call struct {
 	// anonymous: it goes without a token.
 	anonymous bool
 	// stream carries it out if it is a stream with the looks of a unary call; nil if it is unary.
-	stream func(ctx context.Context, conn grpc.ClientConnInterface, req, resp any, opts ...grpc.CallOption) error
+	stream func(ctx context.Context, conn grpc.ClientConnInterface, req, resp any) error
 }
 
 // attempt is what came of sending a call once.
@@ -108,16 +108,18 @@ func (c *Client) try(ctx context.Context, e *endpoint, k call, req, resp any, bo
 	if err != nil {
 		return attempt{err: err}
 	}
-	// gRPC fills in the peer when the request was given to a connection, and only then.
-	var p peer.Peer
+	sent := true
 	if k.stream != nil {
-		err = k.stream(out, e.conn, req, resp, grpc.Peer(&p))
+		err = k.stream(out, e.conn, req, resp)
 	} else {
+		// gRPC fills in the peer when the request was given to a connection, and only then.
+		var p peer.Peer
 		err = e.conn.Invoke(out, k.method, req, resp, grpc.Peer(&p))
+		sent = e.dialled == nil || p.Addr != nil
 	}
 	return attempt{
 		err:      err,
-		sent:     e.dialled == nil || p.Addr != nil,
+		sent:     sent,
 		timedOut: err != nil && sub.Err() != nil && ctx.Err() == nil,
 		token:    sentToken(out),
 	}

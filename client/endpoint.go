@@ -121,7 +121,7 @@ func (o *options) connect(name string) (*grpc.ClientConn, error) {
 			return dial(ctx, a.network, a.dial)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: o.retry.Base * 2, Multiplier: 1.6, Jitter: 0.2, MaxDelay: o.retry.Max * 3},
+			Backoff:           backoff.Config{BaseDelay: o.retry.Base * 2, Multiplier: 1.6, Jitter: 0.2, MaxDelay: o.retry.Max},
 			MinConnectTimeout: o.dialTimeout,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: o.keepAliveTime, Timeout: o.keepAliveTimeout}),

@@ -129,10 +129,10 @@ func (c *Client) KeepAliveOnce(ctx context.Context, id LeaseID) (*rpcpb.LeaseKee
 }
 
 // renewOnce is a keepalive stream used for one request, with the looks of a unary call.
-func renewOnce(ctx context.Context, conn grpc.ClientConnInterface, req, resp any, opts ...grpc.CallOption) error {
+func renewOnce(ctx context.Context, conn grpc.ClientConnInterface, req, resp any) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // releases the stream
-	s, err := conn.NewStream(ctx, &services.Lease_ServiceDesc.Streams[0], services.Lease_LeaseKeepAlive_FullMethodName, opts...)
+	s, err := conn.NewStream(ctx, &services.Lease_ServiceDesc.Streams[0], services.Lease_LeaseKeepAlive_FullMethodName)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ const (
 	shortestStall  = 500 * time.Millisecond
 	longestStall   = 3 * time.Second
 	unknownStall   = 2 * time.Second
+	// longestPause bounds the pause between streams: a lease does not wait for a cluster to be polite to.
+	longestPause = 250 * time.Millisecond
 	// slack is how much earlier a request may go than it is due, so that leases are looked through for many
 	// requests at once and not for each.
 	slack = 20 * time.Millisecond
@@ -155,7 +157,7 @@ func (m *leaseMux) run() {
 		}
 		failures++
 		m.c.opts.log.Debug("keepalive stream ended", zap.Error(err))
-		m.pause(m.c.opts.retry.pause(failures, m.c.pool.size()))
+		m.pause(min(m.c.opts.retry.pause(failures, m.c.pool.size()), longestPause))
 	}
 }
 
