@@ -230,8 +230,8 @@ func TestSlowPreparation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs []time.Duration
 		_, plan, l := faulty(t, Options{OnSync: func(d time.Duration) { syncs = append(syncs, d) }})
-		plan.Add(vfs.Fault{Op: vfs.OpPreallocate, Hook: func(vfs.Op, string) { time.Sleep(time.Minute) }})
-		plan.Add(vfs.Fault{Op: vfs.OpSync, Path: segmentName(1) + "*", Hook: func(vfs.Op, string) { time.Sleep(time.Millisecond) }})
+		plan.Add(vfs.Fault{Op: vfs.OpPreallocate, Hook: func(vfs.Op, string) { <-time.After(time.Minute) }})
+		plan.Add(vfs.Fault{Op: vfs.OpSync, Path: segmentName(1) + "*", Hook: func(vfs.Op, string) { <-time.After(time.Millisecond) }})
 		begin := time.Now()
 		last := fill(t, l)
 		if took := time.Since(begin); took != time.Duration(last)*time.Millisecond || len(syncs) != int(last) || syncs[0] != time.Millisecond {

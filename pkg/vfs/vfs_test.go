@@ -129,13 +129,17 @@ func testContract(t *testing.T, fsys FS, dir string) {
 	if err := ro.Sync(); err == nil {
 		t.Error("used a closed file")
 	}
-	lock, err := fsys.Lock(p("lock"))
+	testLock(t, fsys, p("lock"))
+}
+
+func testLock(t *testing.T, fsys FS, name string) {
+	lock, err := fsys.Lock(name)
 	must(t, err)
-	if _, err := fsys.Lock(p("lock")); !errors.Is(err, ErrLocked) {
+	if _, err := fsys.Lock(name); !errors.Is(err, ErrLocked) {
 		t.Errorf("locked twice: %v", err)
 	}
 	must(t, lock.Close())
-	lock, err = fsys.Lock(p("lock"))
+	lock, err = fsys.Lock(name)
 	must(t, err)
 	must(t, lock.Close())
 }
