@@ -16,6 +16,7 @@ import (
 	"github.com/coordd/coordd/pkg/transport"
 	"github.com/coordd/coordd/server"
 	"github.com/coordd/coordd/server/httpapi"
+	"github.com/coordd/coordd/server/rpc"
 )
 
 // front serves a node's listeners: one gRPC server and up to two HTTP servers for all of them.
@@ -55,7 +56,7 @@ func newFront(n *Node) (*front, error) {
 	}
 	return &front{
 		lg: n.lg, listeners: n.listeners, memory: n.memory,
-		grpc:    n.services.NewServer(grpc.ChainStreamInterceptor(n.drain.intercept), grpc.Creds(transport.Credentials())),
+		grpc:    n.services.NewServer(grpc.ChainStreamInterceptor(n.drain.intercept), grpc.Creds(rpc.TrackConnections(transport.Credentials()))),
 		http:    newServer(pages.Handler()),
 		metrics: newServer(pages.MetricsHandler()),
 		drained: make(chan struct{}),

@@ -215,11 +215,13 @@ func (n *Node) run() {
 func (n *Node) shutdown() error {
 	n.services.SetServing(false)
 	n.drain.run()
+	n.services.EndWaits()
 	_ = n.client.Close() // returns nil
 	n.conn.Shutdown()
 	n.front.drain(drainTimeout)
 	err := n.member.Close()
 	n.front.stop()
+	n.services.Close()
 	n.closeListeners()
 	return errors.Join(err, n.conn.Close())
 }

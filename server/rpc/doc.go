@@ -1,5 +1,6 @@
-// Package rpc serves the v3 API over gRPC: the services KV, Watch, Lease, Cluster, Maintenance and
-// Auth under the names that etcd's clients call, and gRPC's health service.
+// Package rpc serves the v3 API over gRPC: the services KV, Watch, Lease, Cluster, Maintenance,
+// Auth, Lock and Election under the names that etcd's clients call, gRPC's health service, and the services Locks and Elections
+// for what the API has no form for.
 //
 // # Who calls what
 //

@@ -216,7 +216,7 @@ func TestWrap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := s.NewServer()
+	g := grpc.NewServer(s.transport()...)
 	services.RegisterLockServer(s.Wrap(g), lockServer{})
 	_, err = services.NewLockClient(dialServer(t, g)).Lock(with(t), &lockpb.LockRequest{})
 	if err == nil || err.Error() != "rpc error: code = Unknown desc = etcdserver: requested lease not found" {

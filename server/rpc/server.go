@@ -8,12 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/api/services"
+	"github.com/coordd/coordd/server/lock"
 	"github.com/coordd/coordd/watch"
 )
 
@@ -74,7 +76,8 @@ func def[T comparable](v *T, value T) {
 	}
 }
 
-// Services are the services of one member. Make them with [New]. All their goroutines belong to calls.
+// Services are the services of one member. Make them with [New]. All their goroutines belong to calls, but those of the sessions of
+// locks; see [Services.Close].
 type Services struct {
 	KV          *KVService
 	Watch       *WatchService
@@ -82,8 +85,13 @@ type Services struct {
 	Cluster     *ClusterService
 	Maintenance *MaintenanceService
 	Auth        *AuthService
+	Lock        *LockService
+	Election    *ElectionService
+	Locks       *LocksService
+	Elections   *ElectionsService
 
 	cfg      Config
+	locks    *lock.Service
 	metrics  *metrics
 	handlers *handlers
 	health   *health.Server
@@ -104,6 +112,7 @@ func New(cfg Config) (*Services, error) {
 		return nil, err
 	}
 	n := cfg.Node
+	locks := lock.New(lock.Options{Store: n, Hub: cfg.Hub, Logger: cfg.Logger})
 	return &Services{
 		KV: NewKV(n, n, int(cfg.MaxTxnOps), int(cfg.MaxRequestBytes)),
 		Watch: NewWatch(WatchOptions{
@@ -114,7 +123,12 @@ func New(cfg Config) (*Services, error) {
 		Cluster:     NewCluster(n, n),
 		Maintenance: NewMaintenance(n, n, n),
 		Auth:        NewAuth(n),
+		Lock:        NewLock(locks, n),
+		Election:    NewElection(locks, n),
+		Locks:       NewLocks(locks, n),
+		Elections:   NewElections(locks, n),
 		cfg:         cfg,
+		locks:       locks,
 		metrics:     m,
 		handlers: &handlers{
 			gate:   &gate{state: n, metrics: m},
@@ -126,7 +140,7 @@ func New(cfg Config) (*Services, error) {
 }
 
 // Wrap gives a registrar that registers at r with what happens around every call; see the package comment.
-// Services made elsewhere, such as Lock and Election, are registered through it.
+// Services made elsewhere are registered through it.
 func (s *Services) Wrap(r grpc.ServiceRegistrar) grpc.ServiceRegistrar {
 	return registrar{to: r, h: s.handlers}
 }
@@ -140,6 +154,10 @@ func (s *Services) Register(r grpc.ServiceRegistrar) {
 	services.RegisterLeaseServer(r, s.Lease)
 	services.RegisterClusterServer(r, s.Cluster)
 	services.RegisterMaintenanceServer(r, s.Maintenance)
+	services.RegisterLockServer(r, s.Lock)
+	services.RegisterElectionServer(r, s.Election)
+	services.RegisterLocksServer(r, s.Locks)
+	services.RegisterElectionsServer(r, s.Elections)
 	healthpb.RegisterHealthServer(r, s.health)
 }
 
@@ -152,6 +170,13 @@ func (s *Services) SetServing(serving bool) {
 	s.health.SetServingStatus("", st)
 	s.cfg.Logger.Info("grpc service status changed", zap.Stringer("status", st))
 }
+
+// EndWaits fails all calls that wait for a lock or an election, now and later, so that a server that is about to end need not wait
+// for them. Locks that are held stay held. It does not block.
+func (s *Services) EndWaits() { s.locks.Stop() }
+
+// Close gives up what outlives calls: the sessions of locks. Call it when the member has ended; it returns when no goroutine is left.
+func (s *Services) Close() { s.locks.Close() }
 
 const (
 	// receiveOverhead is by how many bytes a message may exceed MaxRequestBytes for the request to be refused by its own rule and
@@ -167,7 +192,7 @@ const (
 )
 
 // NewServer makes a gRPC server with the services registered. opts are added to the options of the transport, or replace them, e.g. with
-// credentials. It has goroutines from the start, so the caller must stop it even if it was never served; after
+// credentials, which should be given through [TrackConnections]. It has goroutines from the start, so the caller must stop it even if it was never served; after
 // Stop or GracefulStop no call is under way any more.
 //
 // More services may be registered through [Services.Wrap] before it is served.
@@ -180,6 +205,7 @@ func (s *Services) NewServer(opts ...grpc.ServerOption) *grpc.Server {
 // transport are the options of a server.
 func (s *Services) transport() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.Creds(TrackConnections(insecure.NewCredentials())),
 		grpc.ForceServerCodecV2(meteredCodec{m: s.metrics}),
 		grpc.MaxRecvMsgSize(int(s.cfg.MaxRequestBytes) + receiveOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),

@@ -1,0 +1,73 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// makeGuard makes the lease of the guard that an asker with a lock delay wants, long enough that at any time more than the delay
+// is left of it.
+func (s *Service) makeGuard(ctx context.Context, a *ask, p *place) (err error) {
+	if a.delay <= 0 {
+		return nil
+	}
+	seconds := int64((a.delay + time.Second - 1) / time.Second)
+	p.guard, err = s.begin(ctx, 2*seconds, Connection{Alive: context.Background()})
+	if err == nil {
+		a.mode.guard = p.guard.id
+	}
+	return err
+}
+
+// dropGuard ends a guard that is not needed.
+func (s *Service) dropGuard(p *place) {
+	if p.guard != nil {
+		p.guard.end(false)
+		p.guard = nil
+	}
+}
+
+// keepGuard sees to a guard: it is renewed as long as the place is there, and ends a delay after that; or at once when the lock is given
+// back, which ends its lease. The goroutine ends with the guard.
+func (s *Service) keepGuard(p *place, delay time.Duration) {
+	s.start(func() {
+		if s.gone(p) {
+			t := time.NewTimer(delay)
+			defer t.Stop()
+			select {
+			case <-t.C:
+			case <-p.guard.over:
+			case <-s.stopped.Done(): // it runs out by itself
+				p.guard.drop()
+				return
+			}
+		}
+		p.guard.end(false)
+	})
+}
+
+// gone waits until the key of a place is gone. It returns false when the service stops, or cannot follow, or the guard ends first.
+func (s *Service) gone(p *place) bool {
+	l, err := s.enter(s.stopped, p.name)
+	if err != nil {
+		return false
+	}
+	defer s.leave(l)
+	t := s.follow(l, p.key, p.create)
+	defer s.forget(t)
+	for {
+		select {
+		case v := <-t.news:
+			if v.err != nil {
+				return false
+			}
+			if !v.held {
+				return true
+			}
+		case <-p.guard.over:
+			return false
+		case <-s.stopped.Done():
+			return false
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package lock
+
+import (
+	"bytes"
+
+	"github.com/coordd/coordd/api/kvpb"
+)
+
+// line follows one queue while somebody in this member waits in it or looks at it. All fields are guarded by Service.mu, but
+// name, prefix and opened.
+type line struct {
+	name   string
+	opened chan struct{} // closed when the queue has been read, or err is set
+	err    error         // why it could not be read, or the following ended
+
+	id    int64 // of its watcher
+	queue *queue
+	rev   int64 // events up to it are in queue
+	front int   // of queue
+	head  *kvpb.KeyValue
+
+	refs      int // callers between enter and leave
+	tickets   map[string]*party
+	observers map[*observer]struct{}
+}
+
+// party is the tickets of one key: usually one, more when a lease asks twice.
+type party struct {
+	tickets []*ticket
+	told    int // how many were told that they hold the lock
+}
+
+// ticket follows one key of a queue: it is told once that it is at the front, if that happens, and once that the key is gone.
+type ticket struct {
+	line   *line
+	key    string
+	create int64 // create revision of the key
+	held   bool  // it was told so; guarded by Service.mu
+	gone   bool  // likewise
+	news   chan verdict
+}
+
+// verdict is what a ticket is told.
+type verdict struct {
+	held bool // at the front; else gone
+	rev  int64
+	// replaced, when gone: the key is there again, with another create revision.
+	replaced bool
+	err      error // the following has ended
+}
+
+// follow begins to follow a key. The caller has entered the line, and ends with forget.
+func (s *Service) follow(l *line, key []byte, create int64) *ticket {
+	t := &ticket{line: l, key: string(key), create: create, news: make(chan verdict, 2)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := l.tickets[t.key]
+	if p == nil {
+		p = new(party)
+		l.tickets[t.key] = p
+	}
+	p.tickets = append(p.tickets, t)
+	if l.err != nil {
+		l.tell(p, t, verdict{err: l.err})
+		return t
+	}
+	switch e := l.queue.byKey[t.key]; {
+	case e == nil && create <= l.rev:
+		l.tell(p, t, verdict{rev: l.rev})
+	case e != nil && e.kv.GetCreateRevision() > create:
+		l.tell(p, t, verdict{rev: l.rev, replaced: true})
+	case e != nil && e.kv.GetCreateRevision() == create && l.queue.place(e) < l.front:
+		l.tell(p, t, verdict{held: true, rev: l.rev})
+	}
+	return t
+}
+
+// forget ends a ticket. alone reports that no other ticket of its key is there, and none was told that it holds the lock, so
+// that the key stands for nobody else.
+func (s *Service) forget(t *ticket) (alone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := t.line.tickets[t.key]
+	for i, other := range p.tickets {
+		if other == t {
+			p.tickets = append(p.tickets[:i], p.tickets[i+1:]...)
+			break
+		}
+	}
+	told := p.told
+	if t.held && !t.gone {
+		told--
+	}
+	if len(p.tickets) == 0 {
+		delete(t.line.tickets, t.key)
+	}
+	return len(p.tickets) == 0 && told == 0
+}
+
+// ahead is the number of entries before a ticket's, 0 when its key is not there.
+func (s *Service) ahead(t *ticket) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := t.line
+	e := l.queue.byKey[t.key]
+	if e == nil {
+		return 0
+	}
+	n := int64(0)
+	for _, other := range l.queue.entries[:l.queue.place(e)] {
+		if !l.queue.idle(other) {
+			n++
+		}
+	}
+	return n
+}
+
+// mixed reports whether the queue's first entry asked with another limit than m. Only semaphores have limits that matter.
+func (s *Service) mixed(l *line, key []byte, m mode) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := l.queue.head()
+	if first == nil || bytes.Equal(first.kv.GetKey(), key) {
+		return false
+	}
+	return first.mode.limit != m.limit
+}
+
+// tell gives a ticket its news. There is room: each kind of news is given once.
+func (l *line) tell(p *party, t *ticket, v verdict) {
+	switch {
+	case t.gone || v.held && t.held:
+		return
+	case v.held:
+		t.held = true
+		p.told++
+	default:
+		t.gone = true
+	}
+	t.news <- v
+}
+
+// apply takes in the events of one revision.
+func (l *line) apply(events []*kvpb.Event) {
+	l.rev = events[0].GetKv().GetModRevision()
+	for _, ev := range events {
+		kv := ev.GetKv()
+		key := string(kv.GetKey())
+		if ev.GetType() == kvpb.Event_DELETE {
+			l.queue.remove(key)
+			l.lose(key, l.rev, false)
+			continue
+		}
+		l.queue.put(kv)
+		if kv.GetCreateRevision() == kv.GetModRevision() {
+			l.lose(key, l.rev, true)
+		}
+	}
+	l.settle()
+}
+
+// reset replaces the queue, when events were missed.
+func (l *line) reset(kvs []*kvpb.KeyValue, rev int64) {
+	l.queue, l.rev = newQueue(kvs), rev
+	for key := range l.tickets {
+		if e := l.queue.byKey[key]; e != nil {
+			l.lose(key, e.kv.GetCreateRevision(), true)
+		} else {
+			l.lose(key, rev+1, false)
+		}
+	}
+	l.settle()
+}
+
+// lose tells the tickets of a key that were made before a revision that it is gone.
+func (l *line) lose(key string, before int64, replaced bool) {
+	p := l.tickets[key]
+	if p == nil {
+		return
+	}
+	for _, t := range p.tickets {
+		if t.create < before {
+			l.tell(p, t, verdict{rev: l.rev, replaced: replaced})
+		}
+	}
+	p.told = 0
+	for _, t := range p.tickets {
+		if t.held && !t.gone {
+			p.told++
+		}
+	}
+}
+
+// settle tells those who have come to the front, and the observers who leads. It costs as much as there are entries at the front.
+func (l *line) settle() {
+	l.front = l.queue.front()
+	for _, e := range l.queue.entries[:l.front] {
+		p := l.tickets[string(e.kv.GetKey())]
+		if p == nil {
+			continue
+		}
+		for _, t := range p.tickets {
+			if t.create == e.kv.GetCreateRevision() {
+				l.tell(p, t, verdict{held: true, rev: l.rev})
+			}
+		}
+	}
+	var head *kvpb.KeyValue
+	if e := l.queue.head(); e != nil {
+		head = e.kv
+	}
+	if head.GetModRevision() == l.head.GetModRevision() && bytes.Equal(head.GetKey(), l.head.GetKey()) {
+		return
+	}
+	l.head = head
+	for o := range l.observers {
+		o.see(l.rev, head)
+	}
+}
+
+// fail ends the following with err.
+func (l *line) fail(err error) {
+	l.err = err
+	for _, p := range l.tickets {
+		for _, t := range p.tickets {
+			l.tell(p, t, verdict{err: err})
+		}
+	}
+	for o := range l.observers {
+		o.end(err)
+	}
+}

@@ -1,0 +1,194 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/rpcpb"
+)
+
+// cleanTimeout bounds how long a member tries to take a key out of a queue whose asker is gone.
+const cleanTimeout = time.Minute
+
+// enqueue puts the key of a place into its queue, unless it is there, and reports whether it is the only one: then it holds the lock.
+// It is one log entry. With two keys at most it reads as much of the queue as it must know, however long that is.
+func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, err error) {
+	p.value = a.value
+	if !a.election {
+		p.value = a.mode.value()
+	}
+	some := opRange(&rpcpb.RangeRequest{Key: prefixOf(a.name), RangeEnd: endOf(a.name), Limit: 2, KeysOnly: true})
+	put := []*rpcpb.RequestOp{opPut(&rpcpb.PutRequest{Key: p.key, Value: p.value, Lease: p.lease}), some}
+	if p.guard != nil {
+		g := mode{shared: a.mode.shared, limit: a.mode.limit, guards: p.lease}
+		put = append(put, opPut(&rpcpb.PutRequest{Key: keyOf(a.name, p.guard.id), Value: g.value(), Lease: p.guard.id}))
+	}
+	before := s.store.Revision()
+	resp, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
+		Compare: []*rpcpb.Compare{ifCreate(p.key, 0)},
+		Success: put,
+		Failure: []*rpcpb.RequestOp{opRange(&rpcpb.RangeRequest{Key: p.key}), some},
+	})
+	if err != nil {
+		if unsure(err) {
+			s.clean(p, &rpcpb.Compare{
+				Key: p.key, Target: rpcpb.Compare_CREATE, Result: rpcpb.Compare_GREATER,
+				TargetUnion: &rpcpb.Compare_CreateRevision{CreateRevision: before},
+			})
+		}
+		return false, err
+	}
+	p.rev = resp.GetHeader().GetRevision()
+	alone = len(resp.GetResponses()[1].GetResponseRange().GetKvs()) == 1
+	if resp.GetSucceeded() {
+		p.made, p.create = true, p.rev
+		return alone, nil
+	}
+	own := resp.GetResponses()[0].GetResponseRange().GetKvs()[0]
+	if own.GetLease() != p.lease {
+		return false, ErrNotLock
+	}
+	p.create = own.GetCreateRevision()
+	s.dropGuard(p)
+	if a.election && !bytes.Equal(own.GetValue(), a.value) {
+		err = s.proclaim(ctx, p.key, p.create, p.lease, a.value)
+	}
+	return alone, err
+}
+
+// unsure reports errors after which a write may happen all the same.
+func unsure(err error) bool {
+	return passing(err) && !errors.Is(err, errs.ErrTooManyRequests) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// abandon gives up a place: its asker has failed, or is gone. Nobody waits in its stead, unless keep says so.
+func (s *Service) abandon(p *place, keep bool) {
+	s.dropGuard(p)
+	switch {
+	case p.session != nil:
+		p.session.end(false)
+	case !keep && p.create != 0:
+		s.clean(p, ifCreate(p.key, p.create))
+	}
+}
+
+// clean deletes the key of a place if a condition holds. The caller's context may have ended; it tries until the key is gone or its
+// lease is about to take it.
+func (s *Service) clean(p *place, when *rpcpb.Compare) {
+	if p.session != nil {
+		return // the key ends with the session
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
+	defer cancel()
+	err := persist(ctx, func(ctx context.Context) error {
+		_, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
+			Compare: []*rpcpb.Compare{when, ifLease(p.key, p.lease)},
+			Success: []*rpcpb.RequestOp{opDelete(p.key)},
+		})
+		return err
+	})
+	if err != nil {
+		s.lg.Warn("could not take a waiter that gave up out of its queue; its lease will", zap.ByteString("key", p.key), zap.Error(err))
+	}
+}
+
+// timeToLive asks what is left of a lease: whole seconds, rounded down, less what asking took; and what it was granted with.
+// errs.ErrLeaseNotFound when it has ended.
+func (s *Service) timeToLive(ctx context.Context, id int64) (left, granted time.Duration, err error) {
+	begin := time.Now()
+	resp, err := s.store.LeaseTimeToLive(ctx, &rpcpb.LeaseTimeToLiveRequest{ID: id})
+	if err != nil {
+		return 0, 0, err
+	}
+	if resp.GetTTL() < 0 {
+		return 0, 0, errs.ErrLeaseNotFound
+	}
+	left = time.Duration(resp.GetTTL())*time.Second - time.Since(begin)
+	return max(left, 0), time.Duration(resp.GetGrantedTTL()) * time.Second, nil
+}
+
+// proclaim gives a key a new value if it is the one with that create revision, and lease if that is not 0;
+// errs.ErrElectionNotLeader otherwise. The key keeps its lease.
+func (s *Service) proclaim(ctx context.Context, key []byte, create, lease int64, value []byte) error {
+	_, err := s.proclaimAt(ctx, key, create, lease, value)
+	return err
+}
+
+func (s *Service) proclaimAt(ctx context.Context, key []byte, create, lease int64, value []byte) (rev int64, err error) {
+	if create <= 0 || len(key) == 0 {
+		return 0, errs.ErrElectionNotLeader
+	}
+	when := []*rpcpb.Compare{ifCreate(key, create)}
+	if lease != 0 {
+		when = append(when, ifLease(key, lease))
+	}
+	resp, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
+		Compare: when,
+		Success: []*rpcpb.RequestOp{opPut(&rpcpb.PutRequest{Key: key, Value: value, IgnoreLease: true})},
+	})
+	if err != nil {
+		return 0, err
+	}
+	if !resp.GetSucceeded() {
+		return 0, errs.ErrElectionNotLeader
+	}
+	return resp.GetHeader().GetRevision(), nil
+}
+
+// release deletes a key that is the place of its lease in a queue, with the create revision if that is not 0. Anything else stays:
+// gone tells that there was nothing to delete, ErrNotLock that the key is something else.
+func (s *Service) release(ctx context.Context, key []byte, create, lease int64) (rev int64, err error) {
+	_, id, ok := leaseOf(key)
+	if !ok {
+		kv, rev, err := s.get(ctx, key, false)
+		if err == nil && kv != nil {
+			err = ErrNotLock
+		}
+		return rev, err
+	}
+	when := []*rpcpb.Compare{ifLease(key, id)}
+	if create != 0 {
+		when = append(when, ifCreate(key, create))
+	}
+	if lease != 0 && lease != id {
+		return s.store.Revision(), nil // it is not that ownership, whatever it is
+	}
+	resp, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
+		Compare: when,
+		Success: []*rpcpb.RequestOp{opDelete(key)},
+		Failure: []*rpcpb.RequestOp{opRange(&rpcpb.RangeRequest{Key: key})},
+	})
+	if err != nil {
+		return 0, err
+	}
+	rev = resp.GetHeader().GetRevision()
+	if !resp.GetSucceeded() {
+		if kvs := resp.GetResponses()[0].GetResponseRange().GetKvs(); len(kvs) > 0 && kvs[0].GetLease() != id {
+			return rev, ErrNotLock
+		}
+		return rev, nil
+	}
+	s.released(ctx, id, resp.GetResponses()[0].GetResponseDeleteRange().GetPrevKvs()[0].GetValue())
+	return rev, nil
+}
+
+// released ends what was made for an ownership that has been given back: its session, and its guard, which must not delay the next.
+func (s *Service) released(ctx context.Context, lease int64, value []byte) {
+	s.mu.Lock()
+	own := s.sessions[lease]
+	s.mu.Unlock()
+	if own != nil {
+		own.end(true)
+	}
+	if id := parseMode(value).guard; id != 0 {
+		if _, err := s.store.LeaseRevoke(ctx, &rpcpb.LeaseRevokeRequest{ID: id}); err != nil && !errors.Is(err, errs.ErrLeaseNotFound) {
+			s.lg.Info("could not end the guard of a lock that was given back; the next holder has to wait for it", zap.Error(err))
+		}
+	}
+}
