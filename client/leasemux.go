@@ -218,7 +218,7 @@ func (m *leaseMux) serve(avoid *endpoint) (e *endpoint, answered bool, err error
 			m.answer(resp)
 		}
 	})
-	err = m.send(g, ended)
+	err = m.send(g, ended, cancel)
 	cancel(err)
 	receiver.Wait() // answered is final
 	switch {
@@ -245,7 +245,7 @@ func (m *leaseMux) forgetSent() {
 }
 
 // send sends what is due until the stream ends or falls silent (an error), or nothing is left (nil).
-func (m *leaseMux) send(g *grpc.GenericClientStream[rpcpb.LeaseKeepAliveRequest, rpcpb.LeaseKeepAliveResponse], ended <-chan error) error {
+func (m *leaseMux) send(g *grpc.GenericClientStream[rpcpb.LeaseKeepAliveRequest, rpcpb.LeaseKeepAliveResponse], ended <-chan error, cancel context.CancelCauseFunc) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -261,7 +261,8 @@ func (m *leaseMux) send(g *grpc.GenericClientStream[rpcpb.LeaseKeepAliveRequest,
 		}
 		for _, id := range ids {
 			if err := g.Send(&rpcpb.LeaseKeepAliveRequest{ID: id}); err != nil {
-				return <-ended // Send only says that the stream is over; Recv knows why
+				cancel(errBroken)
+				return <-ended // the reason, if there is one
 			}
 		}
 		timer.Reset(next)

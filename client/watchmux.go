@@ -29,6 +29,11 @@ const (
 	watchEnded // no more
 )
 
+// errBroken ends a stream over which nothing more can be sent. Mostly Recv ends by itself then. But when the connection broke
+// before the stream got onto it, gRPC repeats the stream on another connection behind Recv, while Send has
+// already said that it is over; without an end by us the receiver would wait for answers to what was never sent.
+var errBroken = errors.New("client: stream broke while sending")
+
 // errRelogin ends a stream whose token the server refused.
 var errRelogin = errors.New("client: watch needs a new token")
 
@@ -256,7 +261,8 @@ func (m *watchMux) send(ctx context.Context, g *grpc.GenericClientStream[rpcpb.W
 		m.mu.Unlock()
 		for _, req := range out {
 			if err := g.Send(req); err != nil {
-				return // Recv knows why
+				sess.stop(errBroken) // Recv gives the reason if there is one
+				return
 			}
 		}
 		select {
