@@ -40,7 +40,7 @@ func commands(s *settings) []*cobra.Command {
 	list := []*cobra.Command{
 		newGet(s), newPut(s), newDel(s), newTxn(s), newWatch(s), newCompaction(s),
 		newLease(s), newMember(s), newEndpoint(s), newAlarm(s), newMoveLeader(s), newSnapshot(s),
-		newLock(s), newElect(s),
+		newLock(s), newElect(s), newMakeMirror(s),
 	}
 	for _, c := range list {
 		s.register(c.PersistentFlags())

@@ -1,5 +1,5 @@
 // Package ctl is the sub-commands of coordd that talk to a running cluster: get, put, del, txn, watch, lease,
-// member, endpoint, compaction, alarm, move-leader, snapshot, lock and elect. They take the flags and
+// member, endpoint, compaction, alarm, move-leader, snapshot, lock, elect and make-mirror. They take the flags and
 // environment of etcdctl, and print what it prints, so that scripts for it go on working.
 //
 // The program calls [Commands] once, adds the result to its root command, executes that with a context that ends
@@ -7,7 +7,7 @@
 //
 // # How a command works
 //
-// Each command makes a client for its own run, sends one request within --command-timeout (watch, lease keep-alive, lock and elect
+// Each command makes a client for its own run, sends one request within --command-timeout (watch, lease keep-alive, lock, elect and make-mirror
 // go on until they are interrupted), and gives the answer to a printer as a view: the answer as a message, and functions for the
 // lines, fields and tables of it. The printer chooses by --write-out; a view without a form is refused with exit
 // code 4. Nothing here writes to the process's own stdout: all goes through the command's writers.
