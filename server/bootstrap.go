@@ -67,11 +67,34 @@ func openStorage(cfg Config, m *metrics) (_ *storage, err error) {
 // operating system's files, whatever cfg.FS is.
 func makeDirs(cfg Config) error {
 	for _, dir := range []string{cfg.snapDir(), cfg.walDir()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+		if err := makeDir(vfs.OS(), dir); err != nil {
 			return fmt.Errorf("cannot make the data directory: %w: choose another with --data-dir, or let this user write there", err)
 		}
-		if err := cfg.FS.MkdirAll(dir); err != nil {
+		if err := makeDir(cfg.FS, dir); err != nil {
 			return fmt.Errorf("cannot make the data directory: %w", err)
+		}
+	}
+	// A start that was cut short may have made this and not made it durable.
+	return errors.Join(vfs.OS().SyncDir(cfg.DataDir), cfg.FS.SyncDir(cfg.DataDir))
+}
+
+// makeDir makes a directory with its missing parents, and makes the names of all that it made durable: the
+// log syncs its own directory and that one's name, but a power cut would take a whole directory away
+// whose name is not durable further up.
+func makeDir(fs vfs.FS, dir string) error {
+	var made []string
+	for d := filepath.Clean(dir); d != filepath.Dir(d); d = filepath.Dir(d) {
+		if _, err := fs.Stat(d); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		made = append(made, d)
+	}
+	if err := fs.MkdirAll(dir); err != nil {
+		return err
+	}
+	for _, d := range made {
+		if err := fs.SyncDir(filepath.Dir(d)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -90,7 +113,7 @@ func lockDir(cfg Config) (io.Closer, error) {
 
 func (c Config) walOptions(m *metrics) wal.Options {
 	return wal.Options{
-		UnsafeNoSync: c.UnsafeNoFsync, Logger: c.Logger,
+		SegmentBytes: c.SegmentBytes, UnsafeNoSync: c.UnsafeNoFsync, Logger: c.Logger,
 		OnSync: observeSeconds(m.walSync), OnWrite: func(bytes int) { m.walBytes.Add(float64(bytes)) },
 	}
 }

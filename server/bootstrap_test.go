@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coordd/coordd/pkg/vfs"
+	"github.com/coordd/coordd/wal"
 )
 
 // openErr opens member i of a cluster that must not open, and returns the error.
@@ -49,6 +50,19 @@ func TestFoundingCutShort(t *testing.T) {
 			t.Fatalf("after %d operations: %q", after, got)
 		}
 		c.stop(0)
+	}
+}
+
+// What a founding makes is durable with all directories above it: a power cut that takes every name
+// away that was not synced leaves the log of what was acknowledged.
+func TestFoundingSurvivesPowerCut(t *testing.T) {
+	c := newCluster(t, 1)
+	disk := vfs.NewMem()
+	c.cfgs[0].FS = disk
+	c.ready(c.start(0))
+	put(t, c.nodes[0], "k", "v")
+	if after := disk.Crash(nil); !wal.Exists(after, c.cfgs[0].walDir()) {
+		t.Errorf("after a power cut there is no log in %s", c.cfgs[0].walDir())
 	}
 }
 

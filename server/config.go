@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/coordd/coordd/peer"
 	"github.com/coordd/coordd/pkg/vfs"
 )
 
@@ -43,6 +44,7 @@ type Config struct {
 	BatchInterval   time.Duration // longest age of applied changes not yet in the file; 0 = 100 ms
 	BatchOps        int           // changes per commit of the file; 0 = 10000
 	CompactionBatch int           // rows removed per step of a compaction; 0 = 1000
+	SegmentBytes    int64         // of a file of the log; 0 = 64,000,000, see wal.Options
 	UnsafeNoFsync   bool          // tests only: a power cut may lose acknowledged writes
 
 	WatchProgressInterval time.Duration // 0 = 10 min
@@ -54,6 +56,8 @@ type Config struct {
 	PeerClientTLS credentials.TransportCredentials
 	// PeerDialer replaces the network for outgoing peer connections, nil = TCP.
 	PeerDialer func(ctx context.Context, addr string) (net.Conn, error)
+	// NewTransport replaces all of the peer layer, so that a simulation can carry the messages; nil = package peer.
+	NewTransport func(peer.Config) (Transport, error)
 
 	FS         vfs.FS // of the log and the snapshot files; nil = the operating system's
 	Logger     *zap.Logger
@@ -71,6 +75,15 @@ func (c Config) withDefaults() Config {
 	c.MaxLearners = or(c.MaxLearners, 1)
 	c.CompactionBatch = or(c.CompactionBatch, 1000)
 	c.WarnApply = or(c.WarnApply, 100*time.Millisecond)
+	if c.NewTransport == nil {
+		c.NewTransport = func(p peer.Config) (Transport, error) {
+			t, err := peer.New(p)
+			if err != nil {
+				return nil, err // not a nil *peer.Transport in a Transport that is not nil
+			}
+			return t, nil
+		}
+	}
 	if c.FS == nil {
 		c.FS = vfs.OS()
 	}

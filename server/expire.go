@@ -82,9 +82,7 @@ func (n *Node) promoteExpirer(term uint64) {
 		return
 	}
 	n.expiringTerm = term
-	// No extension is needed to keep the promise "never early": what the log has as
-	// left was left when it was proposed, so counting it from now on is later.
-	n.expirer.Promote(term, n.machine.Load().Leases, 0)
+	n.expirer.Promote(term, n.machine.Load().Leases, n.confirmFor())
 	if n.Leader() != n.id { // lost it meanwhile; onLeader's Demote may have come before
 		n.expirer.Demote()
 	}

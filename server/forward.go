@@ -193,7 +193,7 @@ func peerError(err error) error {
 // Most renewals are one look-up; those that have to wait for the log do so side
 // by side, so that they hold up nobody but this call.
 func (n *Node) renewAll(ctx context.Context, ids []int64) ([]int64, error) {
-	if err := n.upToDate(ctx); err != nil {
+	if err := n.waitCommitted(ctx); err != nil {
 		return nil, err
 	}
 	ttls := make([]int64, len(ids))
@@ -211,5 +211,8 @@ func (n *Node) renewAll(ctx context.Context, ids []int64) ([]int64, error) {
 			return err
 		})
 	}
-	return ttls, slow.Wait()
+	if err := slow.Wait(); err != nil {
+		return nil, err
+	}
+	return ttls, n.confirmLeading(ctx)
 }

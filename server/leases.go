@@ -16,11 +16,6 @@ import (
 	"github.com/coordd/coordd/lease"
 )
 
-// maxTickAge is how old the last tick may be, in ticks, for a leader to trust
-// that it still leads: a process that was stopped for longer may have been
-// replaced and not know it.
-const maxTickAge = 3
-
 // appliedWait is how long a leader waits for committed entries to be applied
 // before it answers for a lease: its grant or revoke may be among them.
 const appliedWait = time.Second
@@ -71,12 +66,23 @@ func (n *Node) LeaseRenew(ctx context.Context, id int64) (int64, error) {
 }
 
 // renewHere renews as the leader; errs.ErrNotPrimaryLessor when this member does not
-// lead.
+// lead. Leadership is confirmed after the renewal: a next leader that does not
+// know of it counts from its own election, which is then known to be so late that
+// the lease it knows ends no earlier than the one promised here.
 func (n *Node) renewHere(ctx context.Context, id lease.ID) (int64, error) {
-	if err := n.upToDate(ctx); err != nil {
+	if err := n.waitCommitted(ctx); err != nil {
 		return 0, err
 	}
 	r, err := n.expirer.Renew(id)
+	if errors.Is(err, errs.ErrLeaseNotFound) { // a deposed leader may not know of it
+		if err := n.LinearizableWait(ctx); err != nil {
+			return 0, err
+		}
+		r, err = n.expirer.Renew(id)
+	}
+	if err == nil {
+		err = n.confirmLeading(ctx)
+	}
 	if errors.Is(err, lease.ErrExpired) {
 		return 0, n.waitRevoked(ctx, id)
 	}
@@ -104,15 +110,20 @@ func (n *Node) resetCheckpoint(ctx context.Context, id lease.ID, term uint64) er
 	return err
 }
 
-// confirmLeading returns nil when this member leads for certain: it is the
-// leader by its own knowledge, and either its clock ticked lately, so that a lost
-// quorum would have been noticed, or a quorum confirms it now.
+// confirmFor is how long a confirmation of leadership is trusted, and by how
+// much a new leader extends every lease: the leader before it may have
+// acknowledged renewals for so long after the election.
+func (n *Node) confirmFor() time.Duration { return n.cfg.electionTimeout() / 4 }
+
+// confirmLeading returns nil when a majority has confirmed, in a round that began
+// no longer than confirmFor ago, that this member leads. That this member believes
+// it says nothing: it may have been cut off, or its process stopped.
 func (n *Node) confirmLeading(ctx context.Context) error {
 	if n.Leader() != n.id {
 		return errs.ErrNotPrimaryLessor
 	}
-	last := n.lastTick.Load()
-	if time.Since(n.started)-time.Duration(last) <= maxTickAge*n.cfg.Tick {
+	begin := time.Since(n.started)
+	if begin-time.Duration(n.confirmed.Load()) <= n.confirmFor() {
 		return nil
 	}
 	if err := n.LinearizableWait(ctx); err != nil {
@@ -121,6 +132,7 @@ func (n *Node) confirmLeading(ctx context.Context) error {
 	if n.Leader() != n.id {
 		return errs.ErrNotPrimaryLessor
 	}
+	n.confirmed.Store(int64(begin))
 	return nil
 }
 

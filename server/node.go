@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/coordd/coordd/apply"
 	"github.com/coordd/coordd/lease"
 	"github.com/coordd/coordd/member"
-	"github.com/coordd/coordd/peer"
 	"github.com/coordd/coordd/pkg/idutil"
 	"github.com/coordd/coordd/pkg/wait"
 	"github.com/coordd/coordd/raftnode"
@@ -37,7 +37,7 @@ type Node struct {
 	store     *storage
 	machine   atomic.Pointer[apply.Machine] // replaced by the apply loop when a snapshot is installed
 	raft      *raftnode.Node
-	transport *peer.Transport
+	transport Transport
 	hub       *watch.Hub
 	expirer   *lease.Expirer
 	forward   *forwarder
@@ -46,7 +46,7 @@ type Node struct {
 	waits        *wait.Wait[apply.Result] // proposers, by request id
 	applied      *wait.WaitTime           // the applied index
 	appliedIndex atomic.Uint64            // as published to readers
-	lastTick     atomic.Int64             // of raft, as time since started
+	confirmed    atomic.Int64             // when the last round began that confirmed this member's leadership, as time since started
 	reads        *readRounds
 	readAnswers  sync.Map // ReadIndex request id -> chan uint64
 	leadership   *leadership
@@ -105,6 +105,7 @@ func newNode(cfg Config, store *storage, m *metrics) *Node {
 		reads: newReadRounds(), leadership: newLeadership(now), applyCalls: make(chan applyCall),
 		ready: make(chan struct{}), ending: make(chan struct{}), done: make(chan struct{}),
 	}
+	n.confirmed.Store(math.MinInt64 / 2)
 	n.machine.Store(store.machine)
 	pos := store.machine.Position()
 	n.appliedIndex.Store(pos.Index)
@@ -119,7 +120,7 @@ func (n *Node) assemble(ctx context.Context, reg *registry) (err error) {
 	n.hub = watch.New(n.store.machine.KV, watch.Options{
 		ProgressInterval: n.cfg.WatchProgressInterval, FragmentBytes: int(n.cfg.MaxRequestBytes) + 512<<10, Logger: n.lg,
 	})
-	if n.transport, err = peer.New(n.peerConfig()); err != nil {
+	if n.transport, err = n.cfg.NewTransport(n.peerConfig()); err != nil {
 		return err
 	}
 	n.raft, err = raftnode.New(raftnode.Config{
@@ -174,7 +175,6 @@ func (n *Node) tickLoop(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			n.lastTick.Store(int64(time.Since(n.started)))
 			n.raft.Tick()
 		case <-ctx.Done():
 			return nil

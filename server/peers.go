@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -14,6 +16,19 @@ import (
 	"github.com/coordd/coordd/peer"
 	"github.com/coordd/coordd/snap"
 )
+
+// Transport carries what the members of a cluster say to each other. The methods are those of
+// *peer.Transport, which is the product's, and promise the same; see there.
+type Transport interface {
+	Start()
+	Serve(net.Listener) error
+	SetMembers(urls map[uint64][]string) error
+	Send([]*raftpb.Message)
+	ActiveSince(id uint64) time.Time
+	LeaseKeepAlive(ctx context.Context, to uint64, r *peerpb.LeaseKeepAliveRequest) (*peerpb.LeaseKeepAliveResponse, error)
+	LeaseTimeToLive(ctx context.Context, to uint64, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error)
+	Close() error
+}
 
 // peerConfig wires the peer layer to this node.
 func (n *Node) peerConfig() peer.Config {

@@ -183,9 +183,6 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 			return 0, err
 		}
 	default:
-		var done func()
-		ctx, done = s.bound(ctx)
-		defer done()
 		if keep, err = s.wait(ctx, a, p); err != nil {
 			return 0, err
 		}
@@ -269,5 +266,7 @@ func (s *Service) wait(ctx context.Context, a *ask, p *place) (keep bool, err er
 		return false, nil
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
+	case <-s.stopped.Done():
+		return false, errs.ErrStopped
 	}
 }
