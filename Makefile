@@ -5,17 +5,23 @@
 #   make check   format, vet, staticcheck, and the repository's own rules (internal/archtest)
 #   make race    the core packages under the race detector
 #   make fuzz    every fuzz target for FUZZTIME
+#   make sim     clusters under faults, in virtual time: SEED=, the first seed (0: by the clock), N=, how many, FOR=, real time at most
 #   make gen     write the generated code again (tools/)
 
+SHELL       := bash
+.SHELLFLAGS := -o pipefail -c
 GO          ?= go
 FUZZTIME    ?= 10s
+SEED        ?= 1
+N           ?= 20
+FOR         ?= 0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Modules beside the one at the root, and the packages for the race detector, as far as they are there.
 modules := $(patsubst %/go.mod,%,$(wildcard tests/go.mod tools/go.mod))
 core    := $(addprefix ./,$(addsuffix /...,$(wildcard pkg wal snap mvcc lease watch raftnode peer apply server)))
 
-.PHONY: build test check race fuzz gen
+.PHONY: build test check race fuzz sim gen
 
 build:
 	$(GO) build -trimpath -o bin/coordd ./cmd/coordd
@@ -41,6 +47,12 @@ fuzz:
 		echo "fuzz $${file%/*} $${target#func }"; \
 		$(GO) test -run '^$$' -fuzz "^$${target#func }\$$" -fuzztime $(FUZZTIME) "$${file%/*}" || exit 1; \
 	done
+
+# The simulation has its own limits of time, so go test gets none. A failure names the seed, and the same
+# line with SEED= runs it again.
+sim:
+	$(GO) test ./internal/sim -run '^TestSeeds$$' -v -count 1 -timeout 0 -args \
+		-sim.seed $(SEED) -sim.n $(N) -sim.budget $(FOR) $(SIMFLAGS) | { grep -v -e '^=== ' -e '^    --- PASS' || true; }
 
 gen:
 	cd tools && $(GO) run ./pbgen

@@ -1,0 +1,249 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coordd/coordd/pkg/vfs"
+)
+
+// Kind is a kind of fault.
+type Kind string
+
+// The kinds of faults.
+const (
+	Weather   Kind = "weather"    // messages are lost, doubled, late or out of order
+	Partition Kind = "partition"  // some members and the others hear nothing of each other
+	OneWay    Kind = "one-way"    // some members are heard by nobody, but hear
+	Pause     Kind = "pause"      // nothing gets to or from a member; what was sent comes at the end
+	Power     Kind = "power"      // a member loses power while its disk is at rest
+	PowerIn   Kind = "power-in"   // a member loses power in the middle of an operation of its disk
+	PowerAll  Kind = "power-all"  // all members lose power at once
+	Killed    Kind = "kill"       // a member's process is killed
+	SyncFails Kind = "sync-fails" // a flush of a member's disk fails
+	DiskFull  Kind = "disk-full"  // nothing more can be written to a member's disk
+	TornWrite Kind = "torn-write" // a write of a member's disk fails half way
+	Restart   Kind = "restart"    // a member is stopped in good order and started again
+	Transfer  Kind = "transfer"   // leadership is to move to a member
+)
+
+// Fault is one thing that goes wrong, from At on, for For.
+type Fault struct {
+	At, For time.Duration
+	Kind    Kind
+	Member  int    // which, by index
+	Group   uint64 // of a partition: a bit for each member
+	Count   int    // of operations of the disk until it happens
+	Sync    bool   // count flushes rather than writes
+	Weather weather
+}
+
+// String is the fault in a line.
+func (f Fault) String() string {
+	s := fmt.Sprintf("%8.3fs +%.3fs %-10s", f.At.Seconds(), f.For.Seconds(), f.Kind)
+	switch f.Kind {
+	case Weather:
+		return s + fmt.Sprintf(" drop=%.2f dup=%.2f delay=%v reorder=%v", f.Weather.drop, f.Weather.dup, f.Weather.delay, f.Weather.reorder)
+	case Partition, OneWay:
+		return s + fmt.Sprintf(" group=%05b", f.Group)
+	case PowerAll:
+		return s
+	case PowerIn, SyncFails, TornWrite:
+		return s + fmt.Sprintf(" m%d after %d operations (flush: %v)", f.Member+1, f.Count, f.Sync)
+	}
+	return s + fmt.Sprintf(" m%d", f.Member+1)
+}
+
+// shape is what stays the same during a run.
+type shape struct {
+	members       int
+	snapshotCount uint64
+	catchUp       uint64
+	segment       int64         // bytes of a file of the log
+	slowDisk      time.Duration // slowest flush, 0 = no time
+	ticks         []time.Duration
+	keys          int // of the registers
+	clients       int
+	think         time.Duration // longest pause of a client between two operations
+	compactEvery  time.Duration
+	leaseTTL      [2]int // the shortest and the longest asked for, in seconds
+}
+
+// newShape draws the shape of a run.
+func newShape(r *rand.Rand, members int) shape {
+	s := shape{
+		members: members, keys: 2 + r.IntN(5), clients: 3 + r.IntN(4),
+		snapshotCount: uint64(20 + r.IntN(300)), catchUp: uint64(1 + r.IntN(60)),
+		segment:      int64(16+r.IntN(64)) << 10,
+		think:        time.Duration(10+r.IntN(120)) * time.Millisecond,
+		compactEvery: time.Duration(500+r.IntN(4000)) * time.Millisecond,
+	}
+	if s.members == 0 {
+		s.members = 3 + 2*(r.IntN(4)/3) // one in four has 5
+	}
+	if r.IntN(3) == 0 {
+		// Releasing log waits for the mutex that a slow flush holds, so it must not happen here; see start.
+		s.slowDisk = time.Duration(1+r.IntN(60)) * time.Millisecond
+		s.snapshotCount = 1 << 40
+	}
+	s.leaseTTL = [2]int{1, 6}
+	if r.IntN(4) == 0 { // long enough for checkpoints of what is left
+		s.leaseTTL = [2]int{19, 25}
+	}
+	skewed := r.IntN(2) == 0
+	for range s.members {
+		tick := 100 * time.Millisecond
+		if skewed { // clocks that run at different rates
+			tick = time.Duration(80+r.IntN(40)) * time.Millisecond
+		}
+		s.ticks = append(s.ticks, tick)
+	}
+	return s
+}
+
+// Plan draws the faults of a run, in order of time. The same seed, size and length give the same plan.
+func Plan(r *rand.Rand, members int, length time.Duration) []Fault {
+	var plan []Fault
+	at := 2 * time.Second // the cluster is founded first
+	rough := 1 + r.IntN(3)
+	for {
+		at += time.Duration(100+r.IntN(4000/rough)) * time.Millisecond
+		f := drawFault(r, members)
+		f.At, f.For = at, time.Duration(50+r.IntN(3500))*time.Millisecond
+		if f.At+f.For > length {
+			return plan
+		}
+		plan = append(plan, f)
+	}
+}
+
+func drawFault(r *rand.Rand, members int) Fault {
+	f := Fault{Member: r.IntN(members), Count: r.IntN(40), Sync: r.IntN(2) == 0}
+	f.Group = 1 << f.Member
+	if r.IntN(3) == 0 { // an unequal split, perhaps without the leader
+		f.Group |= 1 << r.IntN(members)
+	}
+	kinds := []Kind{
+		Weather, Weather, Partition, Partition, Partition, OneWay, OneWay, Pause, Pause, Power, Power, PowerIn, PowerIn, PowerIn,
+		PowerAll, Killed, Killed, SyncFails, DiskFull, TornWrite, Restart, Transfer, Transfer,
+	}
+	f.Kind = kinds[r.IntN(len(kinds))]
+	if f.Kind == Weather {
+		f.Weather = weather{drop: 0.3 * r.Float64() * r.Float64(), dup: 0.3 * r.Float64() * r.Float64(), reorder: r.IntN(2) == 0}
+		if r.IntN(2) == 0 {
+			f.Weather.delay = time.Duration(1 + r.Int64N(int64(300*time.Millisecond)))
+		}
+	}
+	return f
+}
+
+// step is the beginning or the end of a fault.
+type step struct {
+	at time.Duration
+	do func()
+}
+
+// run plays the faults until all have ended. It is the only goroutine that starts and stops members.
+func (c *cluster) run(plan []Fault) {
+	var steps []step
+	for i, f := range plan {
+		steps = append(steps,
+			step{f.At, func() {
+				c.timeline.add("fault", "begins: %v", f)
+				c.disturb()
+				c.count(func(s *Stats) { s.Faults++ })
+				c.begin(i, f)
+			}},
+			step{f.At + f.For, func() { c.disturb(); c.end(i, f); c.timeline.add("fault", "ends: %v", f) }})
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	for _, s := range steps {
+		if c.failed() {
+			return
+		}
+		time.Sleep(s.at - time.Since(c.begun))
+		s.do()
+	}
+}
+
+// begin lets a fault begin.
+func (c *cluster) begin(i int, f Fault) {
+	m := c.members[f.Member]
+	op := vfs.OpWrite
+	if f.Sync {
+		op = vfs.OpSync
+	}
+	switch f.Kind {
+	case Weather:
+		c.network.set(func() { c.network.weather = f.Weather })
+	case Partition, OneWay:
+		inside := func(id uint64) bool { return f.Group&(1<<c.index[id]) != 0 }
+		c.network.set(func() {
+			c.network.cuts[i] = func(from, to uint64) bool {
+				return inside(from) && !inside(to) || f.Kind == Partition && inside(to) && !inside(from)
+			}
+		})
+	case Pause:
+		c.network.set(func() { c.network.held[m.id] = time.Now().Add(f.For) })
+	case Power, Killed:
+		c.rest()
+		m.cut(f.Kind == Killed)
+	case PowerIn:
+		m.cutDuring(op, f.Count)
+	case PowerAll:
+		c.rest()
+		for _, m := range c.members {
+			m.cut(false)
+		}
+	case SyncFails:
+		m.fail(vfs.Fault{Op: vfs.OpSync, After: f.Count, Times: 1, Err: syscall.EIO})
+	case DiskFull:
+		m.fail(vfs.Fault{Op: vfs.OpWrite | vfs.OpCreate | vfs.OpPreallocate, Err: syscall.ENOSPC})
+	case TornWrite:
+		m.fail(vfs.Fault{Op: vfs.OpWrite, After: f.Count, Err: syscall.EIO, Torn: func(sector int) bool { return (sector+f.Count)%2 == 0 }})
+	case Restart:
+		m.stop()
+	case Transfer:
+		c.transfer(m)
+	}
+}
+
+// end lets a fault end. A member that is down is started again.
+func (c *cluster) end(i int, f Fault) {
+	switch f.Kind {
+	case Weather:
+		c.network.set(func() { c.network.weather = weather{} })
+	case Partition, OneWay:
+		c.network.set(func() { delete(c.network.cuts, i) })
+	case PowerAll:
+		for _, m := range c.members {
+			c.revive(m)
+		}
+	case Power, Killed, Restart:
+		c.revive(c.members[f.Member])
+	case PowerIn, SyncFails, DiskFull, TornWrite:
+		m := c.members[f.Member]
+		m.mu.Lock()
+		sick := m.up && m.sick
+		m.mu.Unlock()
+		if sick { // it has not come to it yet; the disk gets well by a restart only
+			c.rest()
+			m.cut(false)
+		}
+		c.revive(m)
+	}
+}
+
+// describe is a plan, one fault per line.
+func describe(plan []Fault) string {
+	var b strings.Builder
+	for _, f := range plan {
+		fmt.Fprintln(&b, f)
+	}
+	return b.String()
+}
