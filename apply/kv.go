@@ -76,7 +76,7 @@ func previous(t *mvcc.Txn, key []byte) *kvpb.KeyValue {
 func decodeRow(row []byte) *kvpb.KeyValue {
 	kv := new(kvpb.KeyValue)
 	if err := kv.UnmarshalVT(row); err != nil {
-		panic(fmt.Sprintf("apply: a row of the data file is damaged (%v): %x; remove this member and add it again with an empty data directory", err, row))
+		damaged(fmt.Errorf("row %x: %w", row, err))
 	}
 	return kv
 }
@@ -105,11 +105,11 @@ func deleteIn(t *mvcc.Txn, r *rpcpb.DeleteRangeRequest, wanted bool) *rpcpb.Dele
 	return resp
 }
 
-// mustRead panics if reading the present state failed within a write, for the reason given at
+// mustRead ends the machine if reading the present state failed within a write, for the reason given at
 // [decodeRow].
 func mustRead(err error) {
 	if err != nil {
-		panic(fmt.Sprintf("apply: the present state cannot be read (%v); remove this member and add it again with an empty data directory", err))
+		damaged(err)
 	}
 }
 

@@ -34,6 +34,7 @@ type Machine struct {
 	chain  Applier
 	pos    backend.Position // last applied
 	events []mvcc.Event     // since the last Publish
+	broken error            // see Err
 }
 
 // Open opens, or creates, the state in the file path and returns it at its durable position, from
@@ -94,6 +95,7 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(id uint64) bool) (id uint64
 	if !m.advance(e) || len(e.GetData()) == 0 {
 		return 0, Result{}
 	}
+	defer m.contain()
 	req := new(requestpb.InternalRaftRequest)
 	if err := req.UnmarshalVTUnsafe(e.GetData()); err != nil {
 		return 0, failed(fmt.Errorf("%w: entry %d: %s", ErrUnknownRequest, e.GetIndex(), err))
@@ -158,11 +160,21 @@ func (m *Machine) Publish() (rev int64, events []mvcc.Event) {
 
 // CommitIfDue hands what has been applied, with the position, to the committer of the backend, if
 // enough has gathered or waited long enough.
-func (m *Machine) CommitIfDue() error { return m.Backend.CommitIfDue(m.pos) }
+func (m *Machine) CommitIfDue() error {
+	if m.broken != nil {
+		return m.broken
+	}
+	return m.Backend.CommitIfDue(m.pos)
+}
 
 // Commit hands what has been applied, with the position, to the committer of the backend, and if
 // wait is set returns after it is durable.
-func (m *Machine) Commit(wait bool) error { return m.Backend.Commit(m.pos, wait) }
+func (m *Machine) Commit(wait bool) error {
+	if m.broken != nil {
+		return m.broken
+	}
+	return m.Backend.Commit(m.pos, wait)
+}
 
 // CompactStep removes at most maxRows old rows of a compaction under way and reports whether
 // there is more to do. The apply loop calls it between batches.

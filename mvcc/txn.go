@@ -115,14 +115,13 @@ func (t *Txn) reader() reader {
 }
 
 // Get gives the row of key as the transaction sees it; ok is false if the key does not exist. The row is valid
-// until End. A row that cannot be read panics: the file is damaged, and this member must not come to differ from
-// the others.
+// until End. A row that cannot be read panics with [Damage].
 func (t *Txn) Get(key []byte) (row []byte, ok bool) {
 	r := t.reader()
 	_ = r.aim(0) // cannot fail for the current revision
 	row, ok, err := r.get(key)
 	if err != nil {
-		panic(err)
+		panic(Damage{err})
 	}
 	return row, ok
 }

@@ -132,6 +132,9 @@ func (n *Node) applyEntry(m *apply.Machine, e *raftpb.Entry) (answer, error) {
 	}
 	begin := time.Now()
 	id, res := m.Apply(e, n.waits.IsRegistered)
+	if err := m.Err(); err != nil {
+		return answer{}, fmt.Errorf("server: %w", err)
+	}
 	if res.Request != nil {
 		n.metrics.apply.observe(kindOf(res.Request), begin, res.Err)
 	}

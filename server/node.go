@@ -192,7 +192,7 @@ func (n *Node) closeParts() error {
 		n.hub.Close()
 	}
 	n.store.machine = n.machine.Load()
-	if n.store.machine.Backend.Err() == nil { // what is not in the file comes again from the log; this spares the next start that
+	if n.store.machine.Err() == nil { // what is not in the file comes again from the log; this spares the next start that
 		errs = append(errs, n.store.machine.Commit(true))
 	}
 	return errors.Join(append(errs, n.store.close())...)

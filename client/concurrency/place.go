@@ -321,7 +321,7 @@ func (p *place) abandon(ctx context.Context) {
 	}
 	// The reply to enter was lost. Nothing else of this session uses the key, so any on its lease is of that enter. Whatever
 	// comes of this, that request may still be under way, and the key may come to be.
-	p.s.c.Txn(ctx).If(client.LeaseOf(p.key).Equal(int64(p.s.id))).Then(client.OpDelete(p.key)).Commit() //nolint:errcheck
+	p.s.c.Txn(ctx).If(client.LeaseOf(p.key).Equal(int64(p.s.id))).Then(client.OpDelete(p.key)).Commit() //nolint:errcheck // as said
 	p.s.release(p.key, true)
 }
 
