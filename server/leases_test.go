@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/rpcpb"
@@ -121,4 +123,41 @@ func TestNoSpaceClearsItself(t *testing.T) {
 		}
 	}
 	put(t, n, "k", "v")
+}
+
+// A leader that has lost the others acknowledges renewals no longer than it may trust the last confirmation of its
+// leadership, though it believes to lead for much longer: the next leader does not know of them.
+func TestLeaderAloneStopsRenewing(t *testing.T) {
+	c := newCluster(t, 3)
+	for i := range c.cfgs {
+		c.cfgs[i].Tick = 100 * time.Millisecond // so that the leader steps down long after confirmFor
+	}
+	c.run()
+	leader := c.leader()
+	id := grant(t, leader, 60)
+	if _, err := leader.LeaseRenew(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range c.nodes {
+		if n != leader {
+			c.nodes[i].transport.Close() // the member is cut off; it is closed at the end of the test
+		}
+	}
+	alone := time.Now()
+	refused := 0
+	for leader.Leader() == leader.ID() {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		_, err := leader.LeaseRenew(ctx, id)
+		cancel()
+		switch {
+		case err != nil:
+			refused++
+		case begin.Sub(alone) > 2*leader.confirmFor():
+			t.Fatalf("renewed %v after the last contact with the others", begin.Sub(alone))
+		}
+	}
+	if refused == 0 {
+		t.Error("the leader stepped down before it was asked without a confirmation: the test shows nothing")
+	}
 }
