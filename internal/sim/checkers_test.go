@@ -10,6 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/coordd/coordd/api/kvpb"
+	"github.com/coordd/coordd/server"
 )
 
 // The tests of this file feed the checkers with histories that are wrong on purpose, and one that is right.
@@ -98,6 +99,18 @@ func TestVerdict(t *testing.T) {
 			func(c [][]event, o []*op) ([][]event, []*op) {
 				return c, append(o, read(3, 21, 22, "r/0", cell{"1.1", 2, 2, 1, 0}, 2))
 			}, []string{"though revision 3 was answered before it began", "porcupine: Illegal"}},
+		"a stale read of a member that has answered more": {
+			func(c [][]event, o []*op) ([][]event, []*op) {
+				x := read(3, 21, 22, "r/0", cell{"1.1", 2, 2, 1, 0}, 2)
+				x.req.serializable = true
+				return c, append(o, x)
+			}, []string{"though revision 3 was answered before it began"}},
+		"a stale read of another member": {
+			change: func(c [][]event, o []*op) ([][]event, []*op) {
+				x := read(3, 21, 22, "r/0", cell{"1.1", 2, 2, 1, 0}, 2)
+				x.req.serializable, x.node = true, new(server.Node)
+				return c, append(o, x)
+			}},
 		"a read of what is not there": {
 			func(c [][]event, o []*op) ([][]event, []*op) {
 				return c, append(o, read(3, 21, 22, "r/0", cell{"1.1", 2, 2, 1, 0}, 3))
@@ -265,7 +278,8 @@ func TestPlanIsTheSeeds(t *testing.T) {
 		}
 		return describe(plan)
 	}
-	if first, again := draw(7), draw(7); first != again || first == draw(8) {
+	first := draw(7)
+	if again, other := draw(7), draw(8); again != first || other == first {
 		t.Error("the plan is not that of the seed")
 	}
 }

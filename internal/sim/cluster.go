@@ -116,9 +116,12 @@ func (c *cluster) disturb() {
 
 // heard is told of each line that a member logs.
 func (c *cluster) heard(message string) {
-	if message == "leader changed" {
+	switch message {
+	case "leader changed":
 		c.disturb()
-		c.count(func(s *Stats) { s.Elections++ })
+		c.count(func(s *Stats) { s.LeaderChanges++ })
+	case "applied snapshot":
+		c.count(func(s *Stats) { s.Snapshots++ })
 	}
 }
 

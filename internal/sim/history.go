@@ -92,6 +92,7 @@ type result struct {
 // op is a request of a client and what came of it.
 type op struct {
 	client, member int
+	node           *server.Node // the member's life
 	call, back     time.Duration
 	req            request
 	known          bool // an answer came
@@ -133,7 +134,7 @@ func (h *history) add(o *op) {
 
 // do runs a request at a node and notes what came of it.
 func (c *cluster) do(ctx context.Context, client, member int, n *server.Node, r request) *op {
-	o := &op{client: client, member: member, call: c.now(), req: r}
+	o := &op{client: client, member: member, node: n, call: c.now(), req: r}
 	err := o.run(ctx, n)
 	o.back = c.now()
 	switch {

@@ -41,7 +41,6 @@ type member struct {
 	up     bool
 	sick   bool // its disk is made to fail in this life
 	lives  int
-	bad    error // why it could not be started
 }
 
 // dataDir is the data directory of a life.
@@ -56,7 +55,7 @@ func (m *member) config() server.Config {
 		PeerURLs: []string{peerURL(m.i)}, ClientURLs: []string{"http://" + m.name + ":2379"},
 		Tick: m.tick, PreVote: true, InitialTickAdvance: true,
 		SnapshotCount: c.shape.snapshotCount, CatchUpEntries: c.shape.catchUp,
-		CompactionBatch: 20, SegmentBytes: c.shape.segment,
+		CompactionBatch: 20, BatchInterval: c.shape.batch, SegmentBytes: c.shape.segment,
 		NewTransport: func(p peer.Config) (server.Transport, error) {
 			m.end = c.network.newEnd(p)
 			return m.end, nil
@@ -82,7 +81,6 @@ func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.bad = err
 		return fmt.Errorf("%s could not be started: %w", m.name, err)
 	}
 	m.node, m.up = n, true

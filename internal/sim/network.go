@@ -46,7 +46,7 @@ type network struct {
 	weather weather
 	cuts    map[int]func(from, to uint64) bool // by fault; true = nothing gets from one to the other
 	held    map[uint64]time.Time               // members that are paused until then
-	lost    int
+	lost    int                                // messages
 	carried int
 }
 

@@ -65,6 +65,7 @@ type shape struct {
 	snapshotCount uint64
 	catchUp       uint64
 	segment       int64         // bytes of a file of the log
+	batch         time.Duration // longest age of what is applied and not in the data file
 	slowDisk      time.Duration // slowest flush, 0 = no time
 	ticks         []time.Duration
 	keys          int // of the registers
@@ -80,6 +81,7 @@ func newShape(r *rand.Rand, members int) shape {
 		members: members, keys: 2 + r.IntN(5), clients: 3 + r.IntN(4),
 		snapshotCount: uint64(20 + r.IntN(300)), catchUp: uint64(1 + r.IntN(60)),
 		segment:      int64(16+r.IntN(64)) << 10,
+		batch:        time.Duration(20+r.IntN(2000)) * time.Millisecond,
 		think:        time.Duration(10+r.IntN(120)) * time.Millisecond,
 		compactEvery: time.Duration(500+r.IntN(4000)) * time.Millisecond,
 	}

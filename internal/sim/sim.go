@@ -27,11 +27,11 @@ type Options struct {
 	Dir     string        // for files, empty
 }
 
-// Stats counts what a run did.
+// Stats counts what a run did. A change of leader is counted by each member that notices.
 type Stats struct {
-	Runs, Faults, Cuts, Starts, Ops, Unknown, Events, Notices, Sessions, Leases, Renewals, Compactions, Hashes, Elections int
-	Revisions                                                                                                             int64
-	Virtual                                                                                                               time.Duration
+	Runs, Faults, Cuts, Starts, Ops, Unknown, Events, Notices, Sessions, Leases, Renewals, Compactions, Hashes, LeaderChanges, Snapshots, Messages, Lost int
+	Revisions                                                                                                                                            int64
+	Virtual                                                                                                                                              time.Duration
 }
 
 // Add adds the counts of another run.
@@ -49,7 +49,10 @@ func (s *Stats) Add(o Stats) {
 	s.Renewals += o.Renewals
 	s.Compactions += o.Compactions
 	s.Hashes += o.Hashes
-	s.Elections += o.Elections
+	s.LeaderChanges += o.LeaderChanges
+	s.Snapshots += o.Snapshots
+	s.Messages += o.Messages
+	s.Lost += o.Lost
 	s.Revisions += o.Revisions
 	s.Virtual += o.Virtual
 }
@@ -274,6 +277,7 @@ func (w *workload) verify() {
 
 // result puts together what came of the run.
 func (c *cluster) result(plan []Fault, w *workload) *Result {
+	c.network.set(func() { c.stats.Messages, c.stats.Lost = c.network.carried, c.network.lost })
 	c.stats.Runs, c.stats.Virtual, c.stats.Revisions = 1, c.now(), c.ledger.complete()
 	slices.SortStableFunc(c.violation, func(a, b Violation) int { return int(a.At - b.At) })
 	r := &Result{Stats: c.stats, Plan: plan, Violations: c.violation, verdict: w.verdict}

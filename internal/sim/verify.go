@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coordd/coordd/server"
 )
 
 // verdict holds what clients were told against the ledger.
@@ -150,22 +152,20 @@ func sameEffects(a, b []event) bool {
 }
 
 // realTime checks that revisions follow real time: whoever asks after somebody else was answered gets a revision not
-// older, and one that is newer if it writes. With checkOp, it makes the history of all keys linearizable.
+// older, and one that is newer if it writes. With checkOp, it makes the history of all keys linearizable. Reads that may be stale
+// are so by other members only: who asks a member again finds what that one has answered before.
 func (v *verdict) realTime() {
-	var done []*op
+	var all answers
+	each := map[*server.Node]*answers{}
+	slices.SortFunc(v.c.history.ops, func(a, b *op) int { return cmp.Compare(a.back, b.back) })
 	for _, o := range v.c.history.ops {
-		if o.known {
-			done = append(done, o)
+		if each[o.node] == nil {
+			each[o.node] = &answers{}
 		}
-	}
-	slices.SortFunc(done, func(a, b *op) int { return cmp.Compare(a.back, b.back) })
-	newest := make([]int64, len(done)+1) // of the first i answers
-	for i, o := range done {
-		newest[i+1] = max(newest[i], o.rev)
-	}
-	floor := func(call time.Duration) int64 {
-		i, _ := slices.BinarySearchFunc(done, call, func(o *op, t time.Duration) int { return cmp.Compare(o.back, t) })
-		return newest[i]
+		if o.known {
+			all.add(o)
+			each[o.node].add(o)
+		}
 	}
 	for _, o := range v.c.history.ops {
 		rev, wrote := o.rev, false
@@ -179,11 +179,36 @@ func (v *verdict) realTime() {
 		default:
 			continue
 		}
+		before := all
 		if o.req.serializable {
-			continue
+			before = *each[o.node]
 		}
-		if f := floor(o.call); rev < f || wrote && rev == f {
+		if f := before.newest(o.call); rev < f || wrote && rev == f {
 			v.c.violateAt(o.back, "took effect at revision %d though revision %d was answered before it began: %v", rev, f, o)
 		}
 	}
+}
+
+// answers are the newest revisions that had been answered, over time.
+type answers struct {
+	at  []time.Duration
+	rev []int64
+}
+
+// add takes an answer not earlier than the last.
+func (a *answers) add(o *op) {
+	rev := o.rev
+	if n := len(a.rev); n > 0 {
+		rev = max(rev, a.rev[n-1])
+	}
+	a.at, a.rev = append(a.at, o.back), append(a.rev, rev)
+}
+
+// newest is the newest revision answered before t.
+func (a *answers) newest(t time.Duration) int64 {
+	i, _ := slices.BinarySearch(a.at, t)
+	if i == 0 {
+		return 0
+	}
+	return a.rev[i-1]
 }

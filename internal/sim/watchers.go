@@ -116,6 +116,9 @@ func (s *session) run(ctx context.Context, n *server.Node) {
 				return
 			}
 		}
+		if w.rng.IntN(3) == 0 { // there is room again, and what had none may not have been caught up with
+			stream.RequestProgress()
+		}
 		if w.rng.IntN(4) == 0 { // a slow reader
 			pause(ctx, time.Duration(w.rng.IntN(100))*time.Millisecond)
 		}
