@@ -139,13 +139,17 @@ func (f *forwarder) timeToLive(ctx context.Context, r *rpcpb.LeaseTimeToLiveRequ
 
 // ask calls f with the leader until it answers. Errors of the network and of a
 // member that turns out not to lead are tried again, with the leader of that time.
+// A call ends when the leader changes: one that was stopped or cut off might
+// hold it for longer than the leases last.
 func (f *forwarder) ask(ctx context.Context, call func(ctx context.Context, leader uint64) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.n.cfg.requestTimeout(), errs.ErrTimeout)
 	defer cancel()
 	for {
-		leader := f.n.Leader()
-		if leader != 0 {
-			err := call(ctx, leader)
+		changed := f.n.leadership.changed()
+		if leader := f.n.Leader(); leader != 0 {
+			callCtx, stop := until(ctx, changed)
+			err := call(callCtx, leader)
+			stop()
 			if err == nil || !worthAsking(err) {
 				return err
 			}
@@ -166,9 +170,23 @@ func (f *forwarder) ask(ctx context.Context, call func(ctx context.Context, lead
 	}
 }
 
+// until is ctx that also ends with the closing of a channel. Its goroutine ends
+// with it; stop must be called.
+func until(ctx context.Context, end <-chan struct{}) (_ context.Context, stop context.CancelFunc) {
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		defer stop()
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
+}
+
 // worthAsking tells errors that another try may mend.
 func worthAsking(err error) bool {
-	if errors.Is(err, errs.ErrNotPrimaryLessor) || errors.Is(err, errs.ErrLeaderChanged) {
+	if errors.Is(err, errs.ErrNotPrimaryLessor) || errors.Is(err, errs.ErrLeaderChanged) || errors.Is(err, context.Canceled) {
 		return true
 	}
 	switch status.Code(err) {

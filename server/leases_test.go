@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/peerpb"
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/lease"
 	"github.com/coordd/coordd/mvcc"
+	"github.com/coordd/coordd/peer"
 )
 
 func putRequest(key, value string) *rpcpb.PutRequest {
@@ -159,5 +163,57 @@ func TestLeaderAloneStopsRenewing(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("the leader stepped down before it was asked without a confirmation: the test shows nothing")
+	}
+}
+
+// hanging is a transport whose renewals with one member never come back, as those with a stopped process.
+type hanging struct {
+	Transport
+	member  *atomic.Uint64
+	entered chan struct{}
+}
+
+func (h hanging) LeaseKeepAlive(ctx context.Context, to uint64, r *peerpb.LeaseKeepAliveRequest) (*peerpb.LeaseKeepAliveResponse, error) {
+	if to != h.member.Load() {
+		return h.Transport.LeaseKeepAlive(ctx, to, r)
+	}
+	h.entered <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A renewal that hangs at a leader goes on with the next one as soon as there is one, not when the request times out:
+// the lease would not last as long.
+func TestRenewalLeavesAHeldLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	held, entered := new(atomic.Uint64), make(chan struct{}, 1)
+	for i := range c.cfgs {
+		c.cfgs[i].NewTransport = func(p peer.Config) (Transport, error) {
+			inner, err := peer.New(p)
+			return hanging{inner, held, entered}, err
+		}
+	}
+	c.run()
+	leader := c.leader()
+	i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n != leader })
+	follower := c.nodes[i]
+	id := grant(t, leader, 60)
+	held.Store(leader.ID())
+	renewed := make(chan error, 1)
+	go func() {
+		_, err := follower.LeaseRenew(t.Context(), id)
+		renewed <- err
+	}()
+	<-entered
+	if err := leader.MoveLeader(within(t, testWait), follower.ID()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-renewed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(follower.cfg.requestTimeout() / 2):
+		t.Error("the renewal waits for the leader that is held")
 	}
 }
