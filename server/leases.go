@@ -115,24 +115,32 @@ func (n *Node) resetCheckpoint(ctx context.Context, id lease.ID, term uint64) er
 // acknowledged renewals for so long after the election.
 func (n *Node) confirmFor() time.Duration { return n.cfg.electionTimeout() / 4 }
 
-// confirmLeading returns nil when a majority has confirmed, in a round that began
+// confirmation is a round that confirmed this member's leadership. One of an earlier term says
+// nothing: what was committed by the leader between may not be known to be committed here yet.
+type confirmation struct {
+	term  uint64
+	begin time.Duration // since the node started
+}
+
+// confirmLeading returns nil when a majority has confirmed, in a round of this term that began
 // no longer than confirmFor ago, that this member leads. That this member believes
 // it says nothing: it may have been cut off, or its process stopped.
 func (n *Node) confirmLeading(ctx context.Context) error {
-	if n.Leader() != n.id {
+	st := n.raft.Status()
+	if st.Leader != n.id {
 		return errs.ErrNotPrimaryLessor
 	}
 	begin := time.Since(n.started)
-	if begin-time.Duration(n.confirmed.Load()) <= n.confirmFor() {
+	if c := n.confirmed.Load(); c != nil && c.term == st.Term && begin-c.begin <= n.confirmFor() {
 		return nil
 	}
 	if err := n.LinearizableWait(ctx); err != nil {
 		return err
 	}
-	if n.Leader() != n.id {
+	if now := n.raft.Status(); now.Leader != n.id || now.Term != st.Term {
 		return errs.ErrNotPrimaryLessor
 	}
-	n.confirmed.Store(int64(begin))
+	n.confirmed.Store(&confirmation{term: st.Term, begin: begin})
 	return nil
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -89,6 +90,55 @@ func TestLeaseAgeOutlivesMoves(t *testing.T) {
 				t.Errorf("%v, %v", r, err)
 			}
 		}
+	}
+}
+
+// A leader knows whom to hand over to from its first moment on, before any other has answered it.
+func TestSuccessorOfAFreshLeader(t *testing.T) {
+	c := newCluster(t, 3).run()
+	for range 10 {
+		leader := c.leader()
+		i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n != leader })
+		next, moved := c.nodes[i], make(chan error, 1)
+		go func() { moved <- leader.MoveLeader(within(t, testWait), next.ID()) }()
+		for next.Leader() != next.ID() {
+			runtime.Gosched()
+		}
+		if next.successor(within(t, testWait)) == 0 {
+			t.Error("no successor, though all members are there")
+		}
+		if err := <-moved; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A confirmation of leadership says nothing in a later term: what another leader committed between is perhaps not known here.
+func TestConfirmationEndsWithItsTerm(t *testing.T) {
+	c := newCluster(t, 3)
+	for i := range c.cfgs {
+		c.cfgs[i].Tick = 500 * time.Millisecond // so that the leader does not step down during the test
+	}
+	c.run()
+	leader := c.leader()
+	id := grant(t, leader, 60)
+	for i, n := range c.nodes {
+		if n != leader {
+			c.nodes[i].transport.Close() // the member is cut off; it is closed at the end of the test
+		}
+	}
+	ask := func(term uint64) error {
+		leader.confirmed.Store(&confirmation{term: term, begin: time.Since(leader.started)})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := leader.LeaseTimeToLive(ctx, &rpcpb.LeaseTimeToLiveRequest{ID: id})
+		return err
+	}
+	if err := ask(leader.Term()); err != nil {
+		t.Errorf("with a confirmation of this term: %v", err)
+	}
+	if err := ask(leader.Term() - 1); err == nil {
+		t.Error("answered with a confirmation of an earlier term")
 	}
 }
 

@@ -135,7 +135,19 @@ func (n *Node) MoveLeader(ctx context.Context, target uint64) error {
 }
 
 // successor is the voter whose log is closest to this leader's, 0 if none is active.
-func (n *Node) successor(ctx context.Context) (id uint64) {
+// A leader that was elected a moment ago has heard of no other yet; a round with
+// the majority tells it who is there.
+func (n *Node) successor(ctx context.Context) uint64 {
+	if id := n.closestVoter(ctx); id != 0 || !n.quorumConnected() {
+		return id
+	}
+	if err := n.LinearizableWait(ctx); err != nil {
+		return 0
+	}
+	return n.closestVoter(ctx)
+}
+
+func (n *Node) closestVoter(ctx context.Context) (id uint64) {
 	st, err := n.raft.Progress(ctx)
 	if err != nil {
 		return 0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,10 +42,10 @@ type Node struct {
 	forward   *forwarder
 
 	ids          *idutil.Generator
-	waits        *wait.Wait[apply.Result] // proposers, by request id
-	applied      *wait.WaitTime           // the applied index
-	appliedIndex atomic.Uint64            // as published to readers
-	confirmed    atomic.Int64             // when the last round began that confirmed this member's leadership, as time since started
+	waits        *wait.Wait[apply.Result]     // proposers, by request id
+	applied      *wait.WaitTime               // the applied index
+	appliedIndex atomic.Uint64                // as published to readers
+	confirmed    atomic.Pointer[confirmation] // the last one of this member's leadership, nil before the first
 	reads        *readRounds
 	readAnswers  sync.Map // ReadIndex request id -> chan uint64
 	leadership   *leadership
@@ -105,7 +104,6 @@ func newNode(cfg Config, store *storage, m *metrics) *Node {
 		reads: newReadRounds(), leadership: newLeadership(now), applyCalls: make(chan applyCall),
 		ready: make(chan struct{}), ending: make(chan struct{}), done: make(chan struct{}),
 	}
-	n.confirmed.Store(math.MinInt64 / 2)
 	n.machine.Store(store.machine)
 	pos := store.machine.Position()
 	n.appliedIndex.Store(pos.Index)
