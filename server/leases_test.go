@@ -34,23 +34,26 @@ func grant(t *testing.T, n *Node, ttl int64) int64 {
 // takes its keys with it when it ends.
 func TestLeaseThroughEveryMember(t *testing.T) {
 	c := newCluster(t, 3).run()
-	id := grant(t, c.nodes[0], 1)
+	id := grant(t, c.nodes[0], 3)
 	if _, err := c.nodes[1].Put(t.Context(), &rpcpb.PutRequest{Key: []byte("k"), Lease: id}); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.nodes {
-		if ttl, err := n.LeaseRenew(t.Context(), id); err != nil || ttl != 1 {
+		if ttl, err := n.LeaseRenew(t.Context(), id); err != nil || ttl != 3 {
 			t.Errorf("renewal: %d, %v", ttl, err)
 		}
 		r, err := n.LeaseTimeToLive(t.Context(), &rpcpb.LeaseTimeToLiveRequest{ID: id, Keys: true})
-		if err != nil || r.GrantedTTL != 1 || r.TTL > 1 || len(r.Keys) != 1 {
+		if err != nil || r.GrantedTTL != 3 || r.TTL > 3 || len(r.Keys) != 1 {
 			t.Errorf("time to live: %v, %v", r, err)
 		}
 	}
 	n := c.nodes[2]
+	if err := n.LinearizableWait(t.Context()); err != nil { // it has heard of the lease, or an empty list says nothing
+		t.Fatal(err)
+	}
 	for {
 		next := n.applied.Wait(n.appliedIndex.Load() + 1)
-		if _, ok := n.machine.Load().Leases.Get(1); !ok && len(n.machine.Load().Leases.List()) == 0 {
+		if len(n.machine.Load().Leases.List()) == 0 {
 			break
 		}
 		select {
