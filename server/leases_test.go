@@ -230,7 +230,10 @@ func (h hanging) LeaseKeepAlive(ctx context.Context, to uint64, r *peerpb.LeaseK
 	if to != h.member.Load() {
 		return h.Transport.LeaseKeepAlive(ctx, to, r)
 	}
-	h.entered <- struct{}{}
+	select {
+	case h.entered <- struct{}{}:
+	default: // told already
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
