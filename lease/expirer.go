@@ -75,7 +75,8 @@ type Duties struct {
 // Expirer estimates, on the leader, when each lease ends. All methods may be called by any
 // goroutine. The zero value is not usable; see [NewExpirer].
 type Expirer struct {
-	start time.Time // of its clock; times below are measured from here
+	clock func() time.Duration // times below are by it
+	start time.Time            // some moment, for what needs one
 
 	mu          sync.Mutex // guards all below
 	primary     bool
@@ -89,13 +90,20 @@ type Expirer struct {
 // NewExpirer returns an Expirer that knows no leases and answers [errs.ErrNotPrimaryLessor], until
 // [Expirer.Promote].
 func NewExpirer() *Expirer {
-	e := &Expirer{start: time.Now()}
+	start := time.Now()
+	return NewExpirerOn(func() time.Duration { return time.Since(start) })
+}
+
+// NewExpirerOn is NewExpirer with another clock than the process's: clock gives the time since some moment, never less
+// than before, and is called with the Expirer locked.
+func NewExpirerOn(clock func() time.Duration) *Expirer {
+	e := &Expirer{clock: clock, start: time.Now()}
 	e.clear()
 	return e
 }
 
-// now reads the monotonic clock.
-func (e *Expirer) now() time.Duration { return time.Since(e.start) }
+// now reads the clock.
+func (e *Expirer) now() time.Duration { return e.clock() }
 
 // clear forgets all leases. The mutex is held or not needed yet.
 func (e *Expirer) clear() {

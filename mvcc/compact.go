@@ -102,13 +102,18 @@ func (s *Store) CompactStep(maxRows int) (more bool) {
 		s.walk(r, maxRows)
 		return true
 	}
-	s.b.DeleteRows(r.rows.take(maxRows))
+	rows := r.rows.take(maxRows)
+	s.b.DeleteRows(rows)
+	s.removed += int64(len(rows))
 	if len(r.rows) > 0 {
 		return true
 	}
 	s.finish(r)
 	return s.removal != nil
 }
+
+// Removed is the number of rows that CompactStep has removed since the store was opened. Writer only.
+func (s *Store) Removed() int64 { return s.removed }
 
 // walk compacts some entries of the index.
 func (s *Store) walk(r *removal, keys int) {

@@ -35,6 +35,7 @@ type Store struct {
 	events    []Event // room for the events of the next transactions
 	removal   *removal
 	next      int64 // to be compacted at after removal; 0 = nothing
+	removed   int64 // rows, by compaction
 
 	state atomic.Pointer[state]
 	pages pages

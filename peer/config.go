@@ -35,6 +35,8 @@ const (
 	dialTimeout = 3 * time.Second
 	// keepaliveTimeout is how long sent data may stay unacknowledged before a connection counts as dead.
 	keepaliveTimeout = 4 * time.Second
+	// greetingTimeout is how long who connects may take to begin HTTP/2, and so may hold up Close.
+	greetingTimeout = 3 * time.Second
 	// probeEvery is the pace of measuring the round trip.
 	probeEvery = 5 * time.Second
 )
@@ -73,7 +75,11 @@ type Hooks struct {
 	Sent       func(to uint64, bytes int)   // a frame was given to the network
 	Received   func(from uint64, bytes int) // a frame came
 	SendFailed func(to uint64, messages int)
-	RoundTrip  func(to uint64, d time.Duration)
+	// Broken tells that a stream of another member's messages has failed, Disconnected that one to another member has, after it
+	// had been open.
+	Broken       func(from uint64)
+	Disconnected func(to uint64)
+	RoundTrip    func(to uint64, d time.Duration)
 	// SnapshotSent tells of each try to send a file, SnapshotReceived of each to receive one; err nil is success.
 	SnapshotSent     func(to uint64, bytes int64, d time.Duration, err error)
 	SnapshotReceived func(from uint64, bytes int64, d time.Duration, err error)

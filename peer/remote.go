@@ -117,6 +117,9 @@ func (r *remote) stream(try int) (lost int, err error) {
 	r.t.logOnce(r.id, outbound, "", nil)
 	lost, err = r.pump(s, ended)
 	hangUp()
+	if h := r.t.cfg.Hooks.Disconnected; h != nil && r.ctx.Err() == nil {
+		h(r.id)
+	}
 	return lost, fmt.Errorf("%s: %w", url, err)
 }
 

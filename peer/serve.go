@@ -34,6 +34,7 @@ func newServer(t *Transport) *grpc.Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		grpc.ConnectionTimeout(greetingTimeout),
 		grpc.UnaryInterceptor(t.checkUnary),
 	}
 	if t.cfg.ServerTLS != nil {
@@ -70,6 +71,9 @@ func (h handler) Stream(s grpc.ClientStreamingServer[peerpb.Frame, peerpb.Stream
 			return s.SendAndClose(&peerpb.StreamAck{})
 		}
 		if err != nil {
+			if b := h.t.cfg.Hooks.Broken; b != nil && h.t.ctx.Err() == nil {
+				b(from)
+			}
 			return err
 		}
 		if h.t.cfg.Hooks.Received != nil {

@@ -30,6 +30,9 @@
 // meanwhile only one counts (as with time.Ticker), so that a pause of the
 // process does not look like a leader's silence.
 //
+// A proposal may be for later (ProposeLater): it does not wake the loop, and alone it makes no batch but at a tick. A follower
+// forwards such as a MsgProp with a context that says so; a leader that does not know the mark takes them at once.
+//
 // # What may leave before the disk
 //
 // RawNode runs with AsyncStorageWrites, although the log is written right here:
@@ -39,8 +42,8 @@
 // "applied" apart. One Ready is served in this order:
 //
 //  1. role changes are published (Status, OnLeader);
-//  2. MsgApp, MsgHeartbeat, MsgSnap, and forwarded MsgProp and MsgReadIndex are sent:
-//     they promise nothing about this member's disk;
+//  2. MsgApp, MsgHeartbeat and its answer, MsgSnap, forwarded MsgProp and MsgReadIndex, and answers to the
+//     latter are sent: they promise nothing about this member's disk;
 //  3. read states are delivered, committed entries queued for apply: all of
 //     them were stored by an earlier Ready;
 //  4. the log is written: one Append, one fdatasync if anything but the commit
@@ -91,6 +94,15 @@
 // apart by the newest request's id and a counter, so an answer meant for the
 // process before a restart is never taken for a new one; ids must therefore be
 // unique across restarts (pkg/idutil gives such).
+//
+// A follower's question costs one round trip instead of two in groups of up to three voters. raft would have the leader
+// confirm by heartbeats that it still leads; but the question itself says as much. It carries the term that the asker was in when it
+// sent it, after its reads began. If that is the term of the leader, then neither had acknowledged
+// anything to a later leader when the reads began, and as any two of three are a majority, no
+// later leader can have committed anything by then. So the leader answers with its commit index right away, if it
+// has handed out an entry of its own term and so knows all that was committed before. The question vouches for the asker's own
+// reads alone: it may have been sent before others began. All other questions, and those of larger groups, of learners, during joint
+// configurations, or without a term, are left to raft.
 //
 // # Snapshots
 //

@@ -13,6 +13,7 @@ type proposal struct {
 	typ       raftpb.EntryType
 	data      []byte
 	withdrawn bool
+	later     bool // it waits for company, see Node.ProposeLater
 }
 
 // proposalOverhead is what a waiting proposal costs besides its data, so that
@@ -36,6 +37,7 @@ type inbox struct {
 	props     []proposal
 	head      int
 	propBytes int
+	pressing  int // how many of them are not for later
 }
 
 // work is what the loop takes over in one turn.
@@ -82,7 +84,7 @@ func (b *inbox) close() work {
 	b.closed = true
 	w := b.work
 	b.work = work{}
-	b.props, b.head, b.propBytes = nil, 0, 0
+	b.props, b.head, b.propBytes, b.pressing = nil, 0, 0, 0
 	return w
 }
 
@@ -103,7 +105,10 @@ func (b *inbox) propose(p proposal) error {
 	}
 	b.props = append(b.props, p)
 	b.propBytes += p.size()
-	b.signal()
+	if !p.later {
+		b.pressing++
+		b.signal()
+	}
 	return nil
 }
 
@@ -115,7 +120,7 @@ func (b *inbox) withdraw(id uint64) {
 	for i := b.head; i < len(b.props); i++ {
 		if p := &b.props[i]; p.id == id && !p.withdrawn {
 			b.propBytes -= p.size()
-			*p = proposal{id: id, withdrawn: true}
+			*p = proposal{id: id, withdrawn: true, later: p.later}
 			b.propBytes += p.size()
 			break
 		}
@@ -129,6 +134,9 @@ func (b *inbox) withdraw(id uint64) {
 func (b *inbox) pop() proposal {
 	p := b.props[b.head]
 	b.propBytes -= p.size()
+	if !p.later {
+		b.pressing--
+	}
 	b.props[b.head] = proposal{}
 	b.head++
 	if b.head == len(b.props) {
@@ -169,7 +177,34 @@ func (b *inbox) putBack(ps []proposal) {
 	b.head = 0
 	for _, p := range ps {
 		b.propBytes += p.size()
+		if !p.later {
+			b.pressing++
+		}
 	}
+}
+
+// behind appends proposals of other members to the queue and reports true, if some for later wait in it: those came before them.
+func (b *inbox) behind(ps []proposal) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || len(b.props)-b.head == b.pressing {
+		return false
+	}
+	b.props = append(b.props, ps...)
+	for _, p := range ps {
+		b.propBytes += p.size()
+		if !p.later {
+			b.pressing++
+		}
+	}
+	return true
+}
+
+// presses tells whether a proposal waits that is not for later.
+func (b *inbox) presses() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pressing > 0
 }
 
 // waiting tells how many proposals wait, and their bytes.

@@ -1,9 +1,11 @@
 package raftnode
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -18,7 +20,8 @@ type loopState struct {
 	// blocked: raft dropped a proposal for a reason other than a missing leader
 	// (a transfer, too much uncommitted). Cleared whenever that may have passed.
 	blocked bool
-	sole    bool // this member is the only voter
+	sole    bool     // this member is the only voter
+	pairs   []uint64 // the voters when any two are a majority, otherwise nil
 
 	acks    []*raftpb.Message // MsgStorageApplyResp of the batches not yet Applied, in order
 	applied uint64            // what raft was told
@@ -28,11 +31,17 @@ type loopState struct {
 
 	early, late []*raftpb.Message // reused
 	reads       reads
+	handedTerm  uint64            // of the newest entry handed out
+	answers     []*raftpb.Message // to other members' reads, reused
 }
 
 // setConf learns the configuration.
 func (n *Node) setConf(cs *raftpb.ConfState) {
 	n.loop.sole = len(cs.GetVoters()) == 1 && cs.GetVoters()[0] == n.cfg.ID && len(cs.GetVotersOutgoing()) == 0
+	n.loop.pairs = nil
+	if len(cs.GetVoters()) <= 3 && len(cs.GetVotersOutgoing()) == 0 {
+		n.loop.pairs = slices.Clone(cs.GetVoters())
+	}
 }
 
 // drive runs turns until ctx ends or the log fails.
@@ -68,8 +77,9 @@ func (n *Node) turn() error {
 		n.loop.blocked = false
 		n.rn.Tick()
 	}
+	n.sendAnswers()
 	n.askReads(w.reads, w.tick)
-	n.propose(props)
+	n.propose(props, w.tick)
 	w.reset()
 	n.loop.spare = w
 	return n.serveAll()
@@ -81,8 +91,11 @@ func (n *Node) step(msgs []*raftpb.Message, props []proposal) []proposal {
 	for _, m := range msgs {
 		if m.GetType() == raftpb.MsgProp {
 			for _, e := range m.GetEntries() {
-				props = append(props, proposal{typ: e.GetType(), data: e.GetData()})
+				props = append(props, proposal{typ: e.GetType(), data: e.GetData(), later: isLater(m)})
 			}
+			continue
+		}
+		if m.GetType() == raftpb.MsgReadIndex && n.answerRead(m) {
 			continue
 		}
 		// Of the errors only the one for proposals matters: a response of a member
@@ -93,10 +106,15 @@ func (n *Node) step(msgs []*raftpb.Message, props []proposal) []proposal {
 }
 
 // propose steps first the given proposals and then waiting ones as one message, or
-// keeps all when raft cannot take them now.
-func (n *Node) propose(props []proposal) {
+// keeps all when raft cannot take them now. A leader also keeps them while all are for later, until the tick; a
+// follower passes them on, since the company that they wait for is the leader's.
+func (n *Node) propose(props []proposal, tick bool) {
+	if len(props) > 0 && n.inbox.behind(props) {
+		props = props[:0]
+	}
 	n.loop.props = props
-	if !n.mayPropose() {
+	later := !tick && !n.inbox.presses() && allLater(props)
+	if !n.mayPropose() || later && n.role.Load().leader == n.cfg.ID {
 		if len(props) > 0 {
 			n.inbox.putBack(props)
 		}
@@ -107,11 +125,11 @@ func (n *Node) propose(props []proposal) {
 	if len(props) == 0 {
 		return
 	}
-	err := n.rn.Step(&raftpb.Message{
-		Type:    raftpb.MsgProp.Enum(),
-		From:    &n.cfg.ID,
-		Entries: entriesOf(props),
-	})
+	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: &n.cfg.ID, Entries: entriesOf(props)}
+	if later {
+		m.Context = laterMark
+	}
+	err := n.rn.Step(m)
 	if err != nil {
 		n.loop.blocked = true
 		n.inbox.putBack(props)
@@ -119,6 +137,22 @@ func (n *Node) propose(props []proposal) {
 		n.inbox.signal()
 	}
 	clear(props) // do not keep the data alive
+}
+
+// laterMark is the context of a forwarded MsgProp whose entries are for later. raft does not look at it.
+var laterMark = []byte("later")
+
+func isLater(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgProp && bytes.Equal(m.GetContext(), laterMark)
+}
+
+func allLater(props []proposal) bool {
+	for _, p := range props {
+		if !p.later {
+			return false
+		}
+	}
+	return true
 }
 
 func (n *Node) mayPropose() bool {

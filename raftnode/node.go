@@ -154,6 +154,13 @@ func (n *Node) Propose(id uint64, data []byte) error {
 	return n.inbox.propose(proposal{id: id, typ: raftpb.EntryNormal, data: data})
 }
 
+// ProposeLater is Propose for a caller who gains nothing by being quick, and costs no write of the log of its own: the data
+// becomes an entry together with the next proposal, of whatever member, that is not for later, or with the leader's next tick. A
+// member that follows passes it on when it has its next turn, with the next tick at the latest.
+func (n *Node) ProposeLater(id uint64, data []byte) error {
+	return n.inbox.propose(proposal{id: id, typ: raftpb.EntryNormal, data: data, later: true})
+}
+
 // ProposeConf queues a change of members, like Propose. raft takes one change at a time and
 // replaces a further one by an empty entry.
 func (n *Node) ProposeConf(id uint64, cc raftpb.ConfChangeI) error {

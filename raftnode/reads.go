@@ -2,8 +2,10 @@ package raftnode
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 const (
@@ -89,4 +91,37 @@ func (r *reads) answer(rs raft.ReadState, onRead func(id, index uint64)) {
 		served++
 	}
 	r.waiting = append(r.waiting[:0], r.waiting[served:]...)
+}
+
+// stamp writes this member's term into its own question; raft does not use that
+// field of it. It must be exact: the package comment says why.
+func (n *Node) stamp(m *raftpb.Message) {
+	if m.GetFrom() == n.cfg.ID { // a question that is only passed on keeps its asker's
+		term := n.role.Load().term
+		m.LogTerm = &term
+	}
+}
+
+// answerRead answers another member's question without asking anybody, if this
+// member leads, has committed in its term, and is a majority together with the asker, who
+// was in the same term. It reports false when the question is raft's to answer.
+func (n *Node) answerRead(m *raftpb.Message) bool {
+	r, from := n.role.Load(), m.GetFrom()
+	if r.state != raft.StateLeader || m.GetLogTerm() != r.term || n.loop.handedTerm != r.term ||
+		!slices.Contains(n.loop.pairs, from) || !slices.Contains(n.loop.pairs, n.cfg.ID) {
+		return false
+	}
+	commit := n.commit.Load()
+	n.loop.answers = append(n.loop.answers, &raftpb.Message{
+		Type: raftpb.MsgReadIndexResp.Enum(), To: &from, From: &n.cfg.ID,
+		Term: &r.term, Index: &commit, Entries: m.GetEntries(),
+	})
+	return true
+}
+
+// sendAnswers sends what answerRead has answered in this turn.
+func (n *Node) sendAnswers() {
+	n.send(n.loop.answers)
+	clear(n.loop.answers)
+	n.loop.answers = n.loop.answers[:0]
 }

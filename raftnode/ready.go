@@ -31,8 +31,15 @@ func (n *Node) serve(rd raft.Ready) error {
 			store = m
 		case raftpb.MsgStorageApply:
 			apply = m
-		case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap, raftpb.MsgProp, raftpb.MsgReadIndex:
+		case raftpb.MsgReadIndex:
+			n.stamp(m)
 			early = append(early, m)
+		case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap, raftpb.MsgProp, raftpb.MsgHeartbeatResp, raftpb.MsgReadIndexResp:
+			if isLater(m) { // it shares a frame with this turn's answer
+				late = append(late, m)
+			} else {
+				early = append(early, m)
+			}
 		default:
 			late = append(late, m)
 		}
@@ -42,6 +49,7 @@ func (n *Node) serve(rd raft.Ready) error {
 		n.loop.reads.answer(rs, n.cfg.OnRead)
 	}
 	if apply != nil {
+		n.loop.handedTerm = apply.GetEntries()[len(apply.GetEntries())-1].GetTerm()
 		n.loop.acks = append(n.loop.acks, apply.GetResponses()...)
 		n.outbox.entries(apply.GetEntries())
 	}

@@ -33,7 +33,7 @@ func TestProposalQueue(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"propose": func(t *rapid.T) {
 				next++
-				p := proposal{id: next, data: make([]byte, rapid.IntRange(0, 400).Draw(t, "size"))}
+				p := proposal{id: next, data: make([]byte, rapid.IntRange(0, 400).Draw(t, "size")), later: rapid.Bool().Draw(t, "later")}
 				err := b.propose(p)
 				if full := len(model) > 0 && size()+p.size() > limit; full != errors.Is(err, ErrOverloaded) {
 					t.Fatalf("propose: %v, but full is %v", err, full)
@@ -47,7 +47,7 @@ func TestProposalQueue(t *testing.T) {
 				// A withdrawn one keeps its place and its overhead until those before it are gone.
 				for i := range model {
 					if model[i].id == id {
-						model[i] = proposal{id: id, withdrawn: true}
+						model[i] = proposal{id: id, withdrawn: true, later: model[i].later}
 					}
 				}
 				for len(model) > 0 && model[0].withdrawn {
@@ -79,6 +79,9 @@ func TestProposalQueue(t *testing.T) {
 			"": func(t *rapid.T) {
 				if n, bytes := b.waiting(); n != len(model) || bytes != size() {
 					t.Fatalf("%d proposals of %d bytes wait, want %d of %d", n, bytes, len(model), size())
+				}
+				if presses := slices.ContainsFunc(model, func(p proposal) bool { return !p.later }); b.presses() != presses {
+					t.Fatalf("presses is %v, want %v", b.presses(), presses)
 				}
 			},
 		})

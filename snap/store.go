@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coordd/coordd/pkg/vfs"
 )
@@ -35,6 +36,8 @@ const (
 type Options struct {
 	// UnsafeNoSync leaves out every flush, for tests and throw-away clusters.
 	UnsafeNoSync bool
+	// OnSync, if set, is told how long each flush of a file took, on the goroutine that receives it.
+	OnSync func(took time.Duration)
 }
 
 // Store is a directory of snapshot files. Its methods may be called from any
@@ -93,7 +96,12 @@ func (s *Store) syncFile(f vfs.File) error {
 	if s.opts.UnsafeNoSync {
 		return nil
 	}
-	return f.Sync()
+	begin := time.Now()
+	err := f.Sync()
+	if err == nil && s.opts.OnSync != nil {
+		s.opts.OnSync(time.Since(begin))
+	}
+	return err
 }
 
 // Receive reads a stream made by Send, which must be the snapshot of pos with

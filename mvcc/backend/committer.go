@@ -78,7 +78,12 @@ func (b *Backend) write(t *batch) (err error) {
 	if err := fill(tx, t); err != nil {
 		return err
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	stats := tx.Stats()
+	b.o.OnPhases(stats.GetRebalanceTime(), stats.GetSpillTime(), stats.GetWriteTime())
+	return nil
 }
 
 // fill puts the contents of t into tx.

@@ -39,6 +39,10 @@ type Options struct {
 	Mlock bool
 	// OnCommit, if set, is called on the committer's goroutine after each successful commit with the time it took.
 	OnCommit func(took time.Duration)
+	// OnPhases, if set, is told likewise how long the parts of bbolt's work took.
+	OnPhases func(rebalance, spill, write time.Duration)
+	// OnSnapshot, if set, is told how long a Snapshot was open, on the goroutine that closes it.
+	OnSnapshot func(took time.Duration)
 	// Logger gets warnings. Nil is none.
 	Logger *zap.Logger
 }
@@ -67,6 +71,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnCommit == nil {
 		o.OnCommit = func(time.Duration) {}
+	}
+	if o.OnPhases == nil {
+		o.OnPhases = func(_, _, _ time.Duration) {}
+	}
+	if o.OnSnapshot == nil {
+		o.OnSnapshot = func(time.Duration) {}
 	}
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()

@@ -14,13 +14,16 @@ import (
 // Snapshot is an image of the file as of one commit. It belongs to one goroutine and must be closed. As long as it
 // is open, the pages it needs are not used anew, so the file may grow.
 type Snapshot struct {
-	tx  *bbolt.Tx
-	pos Position
+	tx     *bbolt.Tx
+	pos    Position
+	begin  time.Time
+	closed func(took time.Duration)
 }
 
 // Snapshot gives the image as of the last commit. To have all that was written, Commit with wait before. Any
 // goroutine.
 func (b *Backend) Snapshot() (*Snapshot, error) {
+	begin := time.Now()
 	tx, err := b.db.Begin(false)
 	if err != nil {
 		return nil, fmt.Errorf("data file %s: snapshot: %w", b.path, err)
@@ -30,7 +33,7 @@ func (b *Backend) Snapshot() (*Snapshot, error) {
 		_ = tx.Rollback() // cannot fail
 		return nil, describe(b.path, err)
 	}
-	return &Snapshot{tx: tx, pos: pos}, nil
+	return &Snapshot{tx: tx, pos: pos, begin: begin, closed: b.o.OnSnapshot}, nil
 }
 
 // Position is that of the data in the image.
@@ -52,7 +55,14 @@ func (s *Snapshot) Close() error {
 	if s.tx.DB() == nil {
 		return nil
 	}
+	s.closed(time.Since(s.begin))
 	return s.tx.Rollback()
+}
+
+// OpenReads is the number of read transactions of the file that are open. Any goroutine.
+func (b *Backend) OpenReads() int {
+	stats := b.db.Stats()
+	return stats.OpenTxN
 }
 
 // Hash is the CRC-32 (Castagnoli) over the names, keys and values of all buckets of the file, in order, but for
