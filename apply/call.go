@@ -21,7 +21,8 @@ type Call struct {
 
 // Result is the outcome of one entry.
 type Result struct {
-	// Request is what was carried out, nil for an entry without a request. It points into the entry.
+	// Request is what was carried out, nil for an entry without a request. It points into the entry, and is
+	// valid until the next call of Apply.
 	Request *requestpb.InternalRaftRequest
 	// Response is what the client gets, such as *rpcpb.PutResponse, with no more than the
 	// revision set in its header. It is nil on error, and for requests without a response.

@@ -35,6 +35,8 @@ type Machine struct {
 	pos    backend.Position // last applied
 	events []mvcc.Event     // since the last Publish
 	broken error            // see Err
+
+	request requestpb.InternalRaftRequest // of the entry being applied; it is large, so there is one for all
 }
 
 // Open opens, or creates, the state in the file path and returns it at its durable position, from
@@ -96,7 +98,8 @@ func (m *Machine) Apply(e *raftpb.Entry, wanted func(id uint64) bool) (id uint64
 		return 0, Result{}
 	}
 	defer m.contain()
-	req := new(requestpb.InternalRaftRequest)
+	req := &m.request
+	req.Reset()
 	if err := req.UnmarshalVTUnsafe(e.GetData()); err != nil {
 		return 0, failed(fmt.Errorf("%w: entry %d: %s", ErrUnknownRequest, e.GetIndex(), err))
 	}

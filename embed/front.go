@@ -25,6 +25,7 @@ type front struct {
 	listeners *listeners
 	memory    net.Listener
 	grpc      *grpc.Server
+	conns     *rpc.Connections // of grpc
 	http      *http.Server
 	metrics   *http.Server
 	serving   errgroup.Group // one goroutine per listener and kind of traffic; they end with the servers
@@ -54,9 +55,11 @@ func newFront(n *Node) (*front, error) {
 	newServer := func(h http.Handler) *http.Server {
 		return &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, ErrorLog: errorLog}
 	}
+	conns := rpc.TrackConnections(transport.Credentials())
 	return &front{
 		lg: n.lg, listeners: n.listeners, memory: n.memory,
-		grpc:    n.services.NewServer(grpc.ChainStreamInterceptor(n.drain.intercept), grpc.Creds(rpc.TrackConnections(transport.Credentials()))),
+		grpc:    n.services.NewServer(grpc.ChainStreamInterceptor(n.drain.intercept), grpc.Creds(conns)),
+		conns:   conns,
 		http:    newServer(pages.Handler()),
 		metrics: newServer(pages.MetricsHandler()),
 		drained: make(chan struct{}),
@@ -118,6 +121,7 @@ func (f *front) drain(timeout time.Duration) {
 
 // stop ends what drain has left, after the member has ended, so that no call waits for it any more.
 func (f *front) stop() {
+	f.conns.Cut() // or Stop would wait for those that have not greeted yet
 	f.grpc.Stop()
 	_ = f.http.Close()    // of its listeners, which are closed already
 	_ = f.metrics.Close() // likewise

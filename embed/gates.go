@@ -3,6 +3,8 @@ package embed
 import (
 	"errors"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/coordd/coordd/pkg/featuregate"
 )
 
@@ -43,6 +45,23 @@ func parseGates(s string) (*featuregate.Gates, error) {
 		return nil, err
 	}
 	return g, g.Set(s)
+}
+
+// registerGates tells of each gate whether it is on.
+func registerGates(to prometheus.Registerer, settings string) error {
+	g, err := parseGates(settings)
+	if err != nil {
+		return err
+	}
+	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "etcd_server_feature_enabled", Help: "1 if a feature gate is on."}, []string{"name", "stage"})
+	for _, s := range g.List() {
+		v := 0.0
+		if s.Enabled {
+			v = 1
+		}
+		enabled.WithLabelValues(string(s.Feature), string(s.Stage)).Set(v)
+	}
+	return to.Register(enabled)
 }
 
 // checkGates reports gates that contradict each other.

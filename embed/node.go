@@ -168,6 +168,9 @@ func (n *Node) assemble() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := registerGates(c.Registerer, c.FeatureGates); err != nil {
+		return err
+	}
 	n.conn = inproc.New(inproc.Options{Stream: n.drain.intercept, MaxRequestBytes: int(c.MaxRequestBytes) + requestOverhead})
 	n.services.Register(n.conn)
 	if n.client, err = client.NewFromConn(n.conn, client.WithLogger(n.lg.Named("client"))); err != nil {

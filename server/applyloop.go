@@ -117,7 +117,7 @@ func (n *Node) applyRun(entries []*raftpb.Entry) error {
 // upkeep does what is due of the file: a commit, one step of a compaction, and
 // the release of log that the file has made superfluous.
 func (n *Node) upkeep(m *apply.Machine) error {
-	m.CompactStep(n.cfg.CompactionBatch)
+	n.metrics.compaction.step(m.KV, n.cfg.CompactionBatch)
 	if err := m.CommitIfDue(); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
@@ -137,21 +137,11 @@ func (n *Node) applyEntry(m *apply.Machine, e *raftpb.Entry) (answer, error) {
 	}
 	if res.Request != nil {
 		n.metrics.apply.observe(kindOf(res.Request), begin, res.Err)
+		res.Request = nil // not the waiter's
 	}
 	n.expirer.Observe(res.Leases...)
-	n.count(res)
+	n.metrics.count(res)
 	return answer{id, res}, nil
-}
-
-// count keeps the counters of applied work.
-func (n *Node) count(res apply.Result) {
-	for i := range res.Events {
-		if res.Events[i].Tombstone {
-			n.metrics.deletes.Inc()
-		} else {
-			n.metrics.puts.Inc()
-		}
-	}
 }
 
 // applyCall is work for the apply loop's goroutine.

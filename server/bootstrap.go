@@ -54,7 +54,7 @@ func openStorage(cfg Config, m *metrics) (_ *storage, err error) {
 	if s.lock, err = lockDir(cfg); err != nil {
 		return nil, err
 	}
-	if s.snaps, err = snap.Open(vfs.OS(), cfg.snapDir(), snap.Options{UnsafeNoSync: cfg.UnsafeNoFsync}); err != nil {
+	if s.snaps, err = snap.Open(vfs.OS(), cfg.snapDir(), snap.Options{UnsafeNoSync: cfg.UnsafeNoFsync, OnSync: observeSeconds(m.disk.snapSync)}); err != nil {
 		return nil, err
 	}
 	if wal.Exists(cfg.FS, cfg.walDir()) {
@@ -114,7 +114,7 @@ func lockDir(cfg Config) (io.Closer, error) {
 func (c Config) walOptions(m *metrics) wal.Options {
 	return wal.Options{
 		SegmentBytes: c.SegmentBytes, UnsafeNoSync: c.UnsafeNoFsync, Logger: c.Logger,
-		OnSync: observeSeconds(m.walSync), OnWrite: func(bytes int) { m.walBytes.Add(float64(bytes)) },
+		OnSync: observeSeconds(m.disk.walSync), OnWrite: m.disk.wrote,
 	}
 }
 
@@ -122,7 +122,7 @@ func (c Config) applyOptions(m *metrics) apply.Options {
 	return apply.Options{
 		Backend: backend.Options{
 			BatchInterval: c.BatchInterval, BatchOps: c.BatchOps, NoSync: c.UnsafeNoFsync,
-			Logger: c.Logger, OnCommit: observeSeconds(m.backendCommit),
+			Logger: c.Logger, OnCommit: observeSeconds(m.disk.commit), OnPhases: m.disk.phases, OnSnapshot: observeSeconds(m.disk.snapshot),
 		},
 	}
 }

@@ -59,6 +59,10 @@ type Config struct {
 	// NewTransport replaces all of the peer layer, so that a simulation can carry the messages; nil = package peer.
 	NewTransport func(peer.Config) (Transport, error)
 
+	// Clock times the leases, as lease.NewExpirerOn says; a simulation has members whose clocks run at different
+	// rates. nil = the process's monotonic clock.
+	Clock func() time.Duration
+
 	FS         vfs.FS // of the log and the snapshot files; nil = the operating system's
 	Logger     *zap.Logger
 	Registerer prometheus.Registerer // nil = metrics are kept but not registered

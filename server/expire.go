@@ -15,6 +15,13 @@ import (
 // revokesAtOnce bounds the revokes that wait for their result.
 const revokesAtOnce = 64
 
+func newExpirer(cfg Config) *lease.Expirer {
+	if cfg.Clock == nil {
+		return lease.NewExpirer()
+	}
+	return lease.NewExpirerOn(cfg.Clock)
+}
+
 // expireLoop lets the expirer name leases that ended, and proposes to revoke
 // them, until ctx ends.
 func (n *Node) expireLoop(ctx context.Context) error {
@@ -94,7 +101,7 @@ func (n *Node) promoteExpirer(term uint64) {
 func (n *Node) settleLeases(ctx context.Context) {
 	var waits []func() error
 	n.expirer.Settle(func(term uint64, cs []lease.Checkpoint) {
-		wait, err := n.enqueue(ctx, checkpointRequest(term, cs))
+		wait, err := n.enqueue(ctx, checkpointRequest(term, cs), n.raft.Propose)
 		if err == nil {
 			waits = append(waits, func() error { _, err := wait(); return err })
 		}

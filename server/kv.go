@@ -25,6 +25,8 @@ func (n *Node) Range(ctx context.Context, r *rpcpb.RangeRequest, visit func(row 
 		}
 	}
 	n.metrics.ranges.Inc()
+	reading := time.Now()
+	defer func() { n.metrics.rangeTime[int(bit(err == nil))].Observe(time.Since(reading).Seconds()) }()
 	for {
 		m := n.machine.Load()
 		if res, err = query.Range(m.KV, r, visit); !n.replaced(m, err) {
@@ -41,7 +43,7 @@ func (n *Node) replaced(m *apply.Machine, err error) bool {
 
 // Put writes one key.
 func (n *Node) Put(ctx context.Context, r *rpcpb.PutRequest) (*rpcpb.PutResponse, error) {
-	if err := n.admit(ctx, check.PutCost(r)); err != nil {
+	if err := n.admit(ctx, check.PutCost(r), r); err != nil {
 		return nil, err
 	}
 	resp, err := n.propose(ctx, &requestpb.InternalRaftRequest{Put: r})
@@ -63,8 +65,10 @@ func (n *Node) DeleteRange(ctx context.Context, r *rpcpb.DeleteRangeRequest) (*r
 // Txn runs a transaction. One that only reads is answered from the published
 // view of this member, after a linearizable wait unless all of it is
 // serializable; it does not go through the log.
-func (n *Node) Txn(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {
+func (n *Node) Txn(ctx context.Context, r *rpcpb.TxnRequest) (resp *rpcpb.TxnResponse, err error) {
 	if check.ReadOnly(r) {
+		begin := time.Now()
+		defer func() { n.metrics.request.observe("ReadonlyTxn", begin, err) }()
 		if !check.Serializable(r) {
 			if err := n.LinearizableWait(ctx); err != nil {
 				return nil, err
@@ -72,19 +76,32 @@ func (n *Node) Txn(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse
 		}
 		for {
 			m := n.machine.Load()
-			if resp, err := apply.ReadTxn(ctx, m.KV, r); !n.replaced(m, err) {
+			if resp, err = apply.ReadTxn(ctx, m.KV, r); !n.replaced(m, err) {
 				return resp, err
 			}
 		}
 	}
-	if err := n.admit(ctx, check.TxnCost(r)); err != nil {
+	if err := n.admit(ctx, check.TxnCost(r), r); err != nil {
 		return nil, err
 	}
-	resp, err := n.propose(ctx, &requestpb.InternalRaftRequest{Txn: r})
+	got, err := n.propose(ctx, &requestpb.InternalRaftRequest{Txn: r})
 	if err != nil {
 		return nil, err
 	}
-	return resp.(*rpcpb.TxnResponse), nil
+	return got.(*rpcpb.TxnResponse), nil
+}
+
+// TxnLater is Txn for a caller who gains nothing by a quick answer: the transaction, which must write, becomes a log entry together
+// with the next request of whatever member, so that it costs no flush of the log of its own, and a tick or two later at the latest.
+func (n *Node) TxnLater(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {
+	if err := n.admit(ctx, check.TxnCost(r), r); err != nil {
+		return nil, err
+	}
+	got, err := n.proposeBy(ctx, &requestpb.InternalRaftRequest{Txn: r}, n.raft.ProposeLater)
+	if err != nil {
+		return nil, err
+	}
+	return got.(*rpcpb.TxnResponse), nil
 }
 
 // Compact forgets the history before a revision. With Physical set it returns

@@ -27,7 +27,7 @@ func (n *Node) LeaseGrant(ctx context.Context, r *rpcpb.LeaseGrantRequest) (*rpc
 	if r.TTL > lease.MaxTTL {
 		return nil, errs.ErrLeaseTTLTooLarge
 	}
-	if err := n.admit(ctx, check.LeaseGrantCost); err != nil {
+	if err := n.admit(ctx, check.LeaseGrantCost, r); err != nil {
 		return nil, err
 	}
 	req := &rpcpb.LeaseGrantRequest{ID: r.ID, TTL: max(r.TTL, n.cfg.minLeaseTTL())}
@@ -215,6 +215,9 @@ func (n *Node) timeToLiveHere(ctx context.Context, r *rpcpb.LeaseTimeToLiveReque
 	}
 	id := lease.ID(r.ID)
 	left, err := n.expirer.Remaining(id)
+	if err == nil { // a renewal that came while this waited counts only if this member still leads
+		err = n.confirmLeading(ctx)
+	}
 	m := n.machine.Load()
 	l, ok := m.Leases.Get(id)
 	switch {

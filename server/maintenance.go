@@ -71,14 +71,18 @@ func (n *Node) Hash(ctx context.Context) (hash uint32, revision int64, err error
 	if err := n.onApplyLoop(ctx, func() error { return m.Commit(true) }); err != nil {
 		return 0, 0, err
 	}
+	begin := time.Now()
 	hash, err = m.Backend.Hash()
+	n.metrics.hash.Observe(time.Since(begin).Seconds())
 	return hash, n.Revision(), err
 }
 
 // HashKV is a checksum over the keys' history up to a revision, 0 for the
 // current one. Members that agree in revision and compacted revision agree in it.
 func (n *Node) HashKV(_ context.Context, revision int64) (*rpcpb.HashKVResponse, error) {
+	begin := time.Now()
 	hash, compacted, at, err := n.machine.Load().KV.HashKV(revision)
+	n.metrics.hashKV.Observe(time.Since(begin).Seconds())
 	if err != nil {
 		return nil, err
 	}

@@ -30,10 +30,14 @@ type metrics struct {
 	deletes          prometheus.Counter
 	txns             prometheus.Counter
 	ranges           prometheus.Counter
-	walSync          prometheus.Histogram
-	backendCommit    prometheus.Histogram
-	walBytes         prometheus.Gauge
+	leaseTTL         prometheus.Histogram
+	putBytes         prometheus.Gauge
+	hash, hashKV     prometheus.Histogram
 	apply, request   timings
+	rangeTime        [2]prometheus.Observer // of reads that failed, and of those that did not
+	compaction       compaction
+	heartbeats       heartbeats
+	disk             disk
 	network          network
 }
 
@@ -104,17 +108,26 @@ func newMetrics(to prometheus.Registerer) (*metrics, *registry) {
 		deletes:          r.counter("etcd_mvcc_delete_total", "Keys deleted."),
 		txns:             r.counter("etcd_mvcc_txn_total", "Transactions applied."),
 		ranges:           r.counter("etcd_mvcc_range_total", "Ranges read."),
-		walSync:          r.histogram("etcd_disk_wal_fsync_duration_seconds", "Time of one fsync of the write-ahead log.", 0.001, 2, 14),
-		backendCommit:    r.histogram("etcd_disk_backend_commit_duration_seconds", "Time of one commit of the backend file.", 0.001, 2, 14),
-		walBytes:         r.gauge("etcd_disk_wal_write_bytes_total", "Bytes written to the write-ahead log."),
+		leaseTTL:         r.histogram("etcd_debugging_lease_ttl_total", "Times to live of granted leases, in seconds.", 1, 2, 24),
+		putBytes:         r.gauge("etcd_debugging_mvcc_total_put_size_in_bytes", "Bytes of keys and values put."),
+		hash:             r.histogram("etcd_mvcc_hash_duration_seconds", "Time to hash the backend file.", 0.01, 2, 15),
+		hashKV:           r.histogram("etcd_mvcc_hash_rev_duration_seconds", "Time to hash the keys' history.", 0.01, 2, 15),
 		apply:            newTimings(r.histogramVec("etcd_server_apply_duration_seconds", "Time to apply one request.", 0.0001, 2, 20, "version", "op", "success").MustCurryWith(prometheus.Labels{"version": "v3"})),
 		request:          newTimings(r.histogramVec("etcd_server_request_duration_seconds", "Time of a request from its arrival to its result.", 0.001, 2, 14, "type", "success")),
+		rangeTime:        outcomes(r.histogramVec("etcd_server_range_duration_seconds", "Time of a read, without the wait for leader and log.", 0.0001, 2, 20, "success")),
+		compaction:       newCompaction(r),
+		heartbeats:       heartbeats{late: r.counter("etcd_server_heartbeat_send_failures_total", "Heartbeats that this leader sent late, as on a slow disk or a busy machine.")},
+		disk:             newDisk(r),
 		network:          newNetwork(r),
 	}, r
 }
 
 // registerNode adds the figures that are read off the running node.
 func (n *Node) registerNode(r *registry) error {
+	r.add(peersCollector{n})
+	r.add(alarmsCollector{n})
+	registerProcess(r)
+	registerUnused(r)
 	r.fixed("etcd_server_id", "This member's id.", "server_id", member.ID(n.id).String())
 	r.fixed("etcd_server_version", "The version served.", "server_version", APIVersion)
 	r.fixed("etcd_server_go_version", "The Go release this program was built with.", "server_go_version", runtime.Version())
@@ -127,6 +140,8 @@ func (n *Node) registerNode(r *registry) error {
 	r.gaugeFunc("etcd_server_quota_backend_bytes", "The backend's quota.", func() float64 { return float64(n.cfg.QuotaBytes) })
 	r.gaugeFunc("etcd_debugging_mvcc_current_revision", "The store's revision.", func() float64 { return float64(n.Revision()) })
 	r.gaugeFunc("etcd_debugging_mvcc_compact_revision", "The compacted revision.", func() float64 { return float64(n.machine.Load().KV.CompactedRevision()) })
+	r.gaugeFunc("etcd_debugging_mvcc_keys_total", "Keys.", n.countKeys)
+	r.gaugeFunc("etcd_mvcc_db_open_read_transactions", "Read transactions of the backend file that are open.", func() float64 { return float64(n.machine.Load().Backend.OpenReads()) })
 	r.gaugeFunc("etcd_mvcc_db_total_size_in_bytes", "The backend file's size.", func() float64 { total, _ := n.machine.Load().Backend.Size(); return float64(total) })
 	r.gaugeFunc("etcd_mvcc_db_total_size_in_use_in_bytes", "The backend file's size without free pages.", func() float64 { _, used := n.machine.Load().Backend.Size(); return float64(used) })
 	r.gaugeFunc("etcd_debugging_mvcc_watch_stream_total", "Open watch streams.", func() float64 { return float64(n.hub.Stats().Streams) })

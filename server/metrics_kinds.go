@@ -4,10 +4,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/coordd/coordd/api/requestpb"
-	"github.com/coordd/coordd/member"
-	"github.com/coordd/coordd/peer"
+	"github.com/coordd/coordd/api/rpcpb"
+	"github.com/coordd/coordd/apply"
+	"github.com/coordd/coordd/lease"
 )
 
 // kindOther stands for requests that are too rare to have a name of their own.
@@ -66,30 +68,63 @@ func (t timings) observe(kind string, begin time.Time, err error) {
 	t[kind][success].Observe(time.Since(begin).Seconds())
 }
 
-// network counts the traffic with other members.
-type network struct {
-	sent, received, sendFailures *prometheus.CounterVec
+// outcomes are the histograms of a vector by success alone.
+func outcomes(v *prometheus.HistogramVec) [2]prometheus.Observer {
+	return [2]prometheus.Observer{v.WithLabelValues("false"), v.WithLabelValues("true")}
 }
 
-func newNetwork(r *registry) network {
-	counter := func(name, help, label string) *prometheus.CounterVec {
-		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-		r.add(c)
-		return c
+// txnOps is how many operations of keys a transaction has carried out.
+func txnOps(r *rpcpb.TxnResponse) (n int) {
+	for _, op := range r.GetResponses() {
+		if nested := op.GetResponseTxn(); nested != nil {
+			n += txnOps(nested)
+		} else {
+			n++
+		}
 	}
-	return network{
-		sent:         counter("etcd_network_peer_sent_bytes_total", "Bytes sent to another member.", "To"),
-		received:     counter("etcd_network_peer_received_bytes_total", "Bytes received from another member.", "From"),
-		sendFailures: counter("etcd_network_peer_sent_failures_total", "Messages to another member that were dropped.", "To"),
-	}
+	return n
 }
 
-// hooks feed the counters from the peer layer.
-func (c network) hooks() peer.Hooks {
-	name := func(id uint64) string { return member.ID(id).String() }
-	return peer.Hooks{
-		Sent:       func(to uint64, bytes int) { c.sent.WithLabelValues(name(to)).Add(float64(bytes)) },
-		Received:   func(from uint64, bytes int) { c.received.WithLabelValues(name(from)).Add(float64(bytes)) },
-		SendFailed: func(to uint64, messages int) { c.sendFailures.WithLabelValues(name(to)).Add(float64(messages)) },
+// pairBytes is the length of the key and the value in a row, its only fields that are bytes.
+func pairBytes(row []byte) (total int) {
+	for len(row) > 0 {
+		num, typ, n := protowire.ConsumeTag(row)
+		if n < 0 {
+			return total
+		}
+		size := protowire.ConsumeFieldValue(num, typ, row[n:])
+		if size < 0 {
+			return total
+		}
+		if typ == protowire.BytesType {
+			_, prefix := protowire.ConsumeVarint(row[n:])
+			total += size - prefix
+		}
+		row = row[n+size:]
+	}
+	return total
+}
+
+// count keeps the counters of applied work.
+func (m *metrics) count(res apply.Result) {
+	for i := range res.Events {
+		if e := &res.Events[i]; e.Tombstone {
+			m.deletes.Inc()
+		} else {
+			m.puts.Inc()
+			m.putBytes.Add(float64(pairBytes(e.Row)))
+		}
+	}
+	if r, ok := res.Response.(*rpcpb.TxnResponse); ok && txnOps(r) > 1 {
+		m.txns.Inc()
+	}
+	for _, c := range res.Leases {
+		switch c.Op {
+		case lease.Granted:
+			m.leaseGranted.Inc()
+			m.leaseTTL.Observe(float64(c.Lease.TTL))
+		case lease.Revoked:
+			m.leaseRevoked.Inc()
+		}
 	}
 }

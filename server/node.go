@@ -99,7 +99,7 @@ func newNode(cfg Config, store *storage, m *metrics) *Node {
 	n := &Node{
 		cfg: cfg, lg: cfg.Logger, id: store.meta.MemberID, clusterID: store.meta.ClusterID,
 		started: now, metrics: m, store: store,
-		expirer: lease.NewExpirer(), ids: idutil.New(uint16(store.meta.MemberID), now),
+		expirer: newExpirer(cfg), ids: idutil.New(uint16(store.meta.MemberID), now),
 		waits: wait.New[apply.Result](), applied: wait.NewWaitTime(),
 		reads: newReadRounds(), leadership: newLeadership(now), applyCalls: make(chan applyCall),
 		ready: make(chan struct{}), ending: make(chan struct{}), done: make(chan struct{}),
@@ -125,7 +125,7 @@ func (n *Node) assemble(ctx context.Context, reg *registry) (err error) {
 		ID: n.id, ElectionTicks: n.cfg.ElectionTicks, HeartbeatTicks: 1,
 		PreVote: n.cfg.PreVote, CheckQuorum: true, CatchUpEntries: n.cfg.CatchUpEntries,
 		Log: n.store.log, Start: n.store.start,
-		Send: n.transport.Send, Snapshot: n.snapshotMeta, OnRead: n.onRead, OnLeader: n.onLeader,
+		Send: n.send, Snapshot: n.snapshotMeta, OnRead: n.onRead, OnLeader: n.onLeader,
 		Logger: n.lg.Named("raft"),
 	})
 	if err != nil {

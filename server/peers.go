@@ -39,7 +39,7 @@ func (n *Node) peerConfig() peer.Config {
 		Admit:     n.admitPeer,
 		Dialing:   peer.Dialing{ClientTLS: n.cfg.PeerClientTLS, Dialer: n.cfg.PeerDialer},
 		ServerTLS: n.cfg.PeerServerTLS,
-		Hooks:     n.metrics.network.hooks(),
+		Hooks:     n.metrics.network.hooks(n.id),
 		Logger:    n.lg.Named("peer"),
 	}
 }
@@ -76,6 +76,7 @@ func (n *Node) openSnapshot(context.Context) (*peer.Snapshot, error) {
 // storeSnapshot makes a received data file durable among the snapshot files.
 func (n *Node) storeSnapshot(ctx context.Context, meta *raftpb.SnapshotMetadata, size int64, data io.Reader) error {
 	h := snap.Header{Position: snap.Position{Index: meta.GetIndex(), Term: meta.GetTerm()}, Size: size}
+	begin := time.Now()
 	r, w := io.Pipe()
 	sent := make(chan struct{})
 	go func() { // ends when the file is read, or when Receive gives up and the pipe is closed
@@ -85,6 +86,9 @@ func (n *Node) storeSnapshot(ctx context.Context, meta *raftpb.SnapshotMetadata,
 	_, err := n.store.snaps.Receive(ctx, h.Position, size, r)
 	r.CloseWithError(errors.New("server: the snapshot is no longer wanted"))
 	<-sent
+	if err == nil {
+		n.metrics.disk.snapSave.Observe(time.Since(begin).Seconds())
+	}
 	return err
 }
 

@@ -21,8 +21,13 @@ const maxApplyLag = 5000
 // error. After a time-out or the context's end the request may still be applied
 // later.
 func (n *Node) propose(ctx context.Context, req *requestpb.InternalRaftRequest) (any, error) {
+	return n.proposeBy(ctx, req, n.raft.Propose)
+}
+
+// proposeBy is propose with the method of raft that takes the proposal.
+func (n *Node) proposeBy(ctx context.Context, req *requestpb.InternalRaftRequest, take func(id uint64, data []byte) error) (any, error) {
 	begin := time.Now()
-	wait, err := n.enqueue(ctx, req)
+	wait, err := n.enqueue(ctx, req, take)
 	var resp any
 	if err == nil {
 		resp, err = wait()
@@ -31,9 +36,9 @@ func (n *Node) propose(ctx context.Context, req *requestpb.InternalRaftRequest) 
 	return resp, err
 }
 
-// enqueue puts a request into raft's queue of proposals and returns a function
+// enqueue puts a request into raft's queue of proposals, by the given method of raft, and returns a function
 // that waits for its result, which must be called once. It does not block.
-func (n *Node) enqueue(ctx context.Context, req *requestpb.InternalRaftRequest) (wait func() (any, error), err error) {
+func (n *Node) enqueue(ctx context.Context, req *requestpb.InternalRaftRequest, take func(id uint64, data []byte) error) (wait func() (any, error), err error) {
 	if commit, applied := n.raft.Status().Commit, n.appliedIndex.Load(); commit > applied+maxApplyLag {
 		return nil, errs.ErrTooManyRequests
 	}
@@ -51,7 +56,7 @@ func (n *Node) enqueue(ctx context.Context, req *requestpb.InternalRaftRequest) 
 	}
 	result := n.waits.Register(id)
 	begin := time.Now()
-	if err := n.raft.Propose(id, data); err != nil {
+	if err := take(id, data); err != nil {
 		n.waits.Cancel(id)
 		n.metrics.proposalsFailed.Inc()
 		return nil, n.proposeErr(err)

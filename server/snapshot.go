@@ -63,9 +63,14 @@ func (n *Node) installSnapshot(s *raftpb.Snapshot) error {
 	n.applied.Trigger(pos.Index)
 	n.expirer.Demote()
 	n.updatePeers()
-	if err := old.Close(); err != nil {
-		n.lg.Warn("closing the data file that a snapshot replaced", zap.Error(err))
-	}
+	// Who still reads the old file, such as a client that takes its time with a snapshot of it, holds up its closing, but must
+	// not hold up this loop.
+	n.group.Go(func() error {
+		if err := old.Close(); err != nil {
+			n.lg.Warn("closing the data file that a snapshot replaced", zap.Error(err))
+		}
+		return nil
+	})
 	n.raft.Applied(pos.Index)
 	n.lg.Info("applied snapshot", zap.Uint64("index", pos.Index), zap.Duration("took", time.Since(begin)))
 	return nil

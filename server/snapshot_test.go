@@ -1,8 +1,13 @@
 package server
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"testing"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/raftnode"
@@ -89,6 +94,39 @@ func TestWatchGoesOnOverSnapshot(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Who reads the data file for long, such as a client that takes its time with a snapshot of it, holds up no installation of a
+// leader's snapshot, and can read on.
+func TestReaderOfOldFileHoldsNothingUp(t *testing.T) {
+	c := newCluster(t, 1).run()
+	n := c.nodes[0]
+	put(t, n, "k", "1")
+	ctx := within(t, testWait)
+	reader, err := n.Snapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := n.openSnapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var data bytes.Buffer
+	_, err = file.Data.WriteTo(&data)
+	if err = errors.Join(err, file.Close(), n.storeSnapshot(ctx, file.Metadata, file.Size, &data)); err != nil {
+		t.Fatal(err)
+	}
+	install := func() error { return n.installSnapshot(&raftpb.Snapshot{Metadata: file.Metadata}) }
+	if err := n.onApplyLoop(ctx, install); err != nil {
+		t.Fatal(err)
+	}
+	put(t, n, "k", "2")
+	if size, err := reader.WriteTo(io.Discard); err != nil || size != reader.Size() {
+		t.Errorf("%d bytes of %d: %v", size, reader.Size(), err)
+	}
+	if err := reader.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -34,9 +34,16 @@ func (n *Node) overQuota(cost int64) bool {
 // admit refuses a request that adds data when there is no room for it, and then
 // sees to it that the cluster knows. The alarm itself is checked when the
 // request is applied.
-func (n *Node) admit(ctx context.Context, cost int64) error {
+//
+// A request that would be refused at any time, since it is malformed or too large, is refused for that, also when there is no
+// room: the answer does not depend on the state of the member, and no such request can make the cluster refuse the writes of all
+// others. etcd looks at the room first.
+func (n *Node) admit(ctx context.Context, cost int64, r interface{ SizeVT() int }) error {
 	if !n.overQuota(cost) {
 		return nil
+	}
+	if uint(r.SizeVT()) > n.cfg.MaxRequestBytes {
+		return errs.ErrRequestTooLarge
 	}
 	if !n.spaceAlarm() {
 		n.lg.Warn("message exceeded backend quota; raising alarm", zap.Int64("quota-bytes", n.cfg.QuotaBytes))

@@ -11,6 +11,7 @@ import (
 const (
 	sectorSize = vfs.SectorSize
 	pageSize   = 4096
+	zoneSize   = 128 << 10 // of which padZone writes the whole when it writes the first byte
 
 	mark        = 0xD7 // first and last byte of a frame's header, last byte of a frame, last byte of a sector
 	frameAlign  = 8

@@ -7,7 +7,6 @@ import (
 	"io"
 	iofs "io/fs"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -63,8 +62,8 @@ type Options struct {
 	// OnSync, if set, is told how long each flush of an append took. It is
 	// called with the log's lock held: it must be quick and must not call back.
 	OnSync func(time.Duration)
-	// OnWrite, if set, is told the number of bytes of each write, likewise.
-	OnWrite func(bytes int)
+	// OnWrite, if set, is told the number of bytes of each write and how long it took, likewise.
+	OnWrite func(bytes int, took time.Duration)
 	// Logger gets rare events: a repaired tail, a segment that could not be
 	// prepared ahead. nil means none.
 	Logger *zap.Logger
@@ -94,10 +93,10 @@ type Log struct {
 	lock io.Closer
 
 	// releaseMu serialises Release and Close. It is taken before mu.
-	releaseMu sync.Mutex
+	releaseMu turn
 
 	// mu guards everything below.
-	mu     sync.Mutex
+	mu     turn
 	err    error // the first failure, or ErrClosed: the log takes no more
 	closed bool
 
@@ -156,7 +155,7 @@ func Create(fs vfs.FS, dir string, meta Metadata, opts Options) (*Log, error) {
 	if Exists(fs, dir) {
 		return nil, errors.Join(fmt.Errorf("wal: %s: %w: open it, or choose another data directory", dir, ErrExists), lock.Close())
 	}
-	l := &Log{fs: fs, dir: dir, opts: opts, lock: lock}
+	l := &Log{fs: fs, dir: dir, opts: opts, lock: lock, mu: newTurn(), releaseMu: newTurn()}
 	l.current = segmentInfo{seq: 1, size: opts.SegmentBytes, meta: meta}
 	head := l.current.encode(nil)
 	l.file, err = buildSegment(fs, dir, 1, opts.SegmentBytes, head, opts.UnsafeNoSync)

@@ -50,7 +50,7 @@ func Open(fs vfs.FS, dir string, opts Options) (*Log, *Recovered, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{fs: fs, dir: dir, opts: opts.withDefaults(), lock: lock}
+	l := &Log{fs: fs, dir: dir, opts: opts.withDefaults(), lock: lock, mu: newTurn(), releaseMu: newTurn()}
 	o := &opener{Log: l}
 	rec, err := o.open()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -51,12 +52,13 @@ func (l *Log) write(flags byte) error {
 	chain := seal(l.body, flags, l.off, l.durable, l.seed, l.chain)
 	l.disk = spread(l.disk, l.off, l.body)
 	end := physicalEnd(l.off, len(l.body))
-	l.padPage(at, end)
+	l.padZone(at, end)
+	begin := time.Now()
 	if n, err := l.file.WriteAt(l.disk, at); err != nil {
 		return l.fail("write %d bytes to %s at offset %d (%d were written): %w", len(l.disk), l.path(l.current.seq), at, n, err)
 	}
 	if l.opts.OnWrite != nil {
-		l.opts.OnWrite(len(l.disk))
+		l.opts.OnWrite(len(l.disk), time.Since(begin))
 	}
 	l.off, l.chain = min(alignUp(end, frameAlign), l.current.size), chain
 	// Not before the header of the current segment is durable: after a crash at
@@ -67,16 +69,17 @@ func (l *Log) write(flags byte) error {
 	return nil
 }
 
-// padPage lengthens the write by zeros (over zeros) to the end of the page when
-// it enters one, so that the kernel need not read that page in first.
-func (l *Log) padPage(at, end int64) {
-	full := min(alignUp(end, pageSize), l.current.size)
-	if at/pageSize != end/pageSize {
-		l.disk = append(l.disk, zeroPage[:full-end]...)
+// padZone lengthens the write by zeros (over zeros) to the end of the zone when it
+// enters one. So all other writes go to blocks that have been written before: their
+// flush has no metadata to write, and the kernel need not read a page in first.
+func (l *Log) padZone(at, end int64) {
+	full := min(alignUp(end, zoneSize), l.current.size)
+	if at/zoneSize != end/zoneSize || at <= segmentHeader {
+		l.disk = append(l.disk, zeroZone[:full-end]...)
 	}
 }
 
-var zeroPage [pageSize]byte
+var zeroZone [zoneSize]byte
 
 // cut makes the next segment the current one. Its header is left in disk, to be
 // written together with the first frame, of n bytes. The old segment is durable

@@ -17,8 +17,8 @@
 // ErrMemberNotEnoughStarted (kind FailedPrecondition) and ErrTooManyRequests (kind
 // ResourceExhausted) have always gone out with code Unknown, and clients restore the kind from the
 // text. The conditions of other.go have no code of their own at all: they are Unknown in both
-// respects. The services Lock and Election send every condition with code Unknown; package
-// grpcerr has a function for them.
+// respects. The services Lock and Election send every condition of the v3 API with code Unknown; package
+// grpcerr has a function for them. The kinds in lock.go are what a client learns all the same.
 //
 // # Adding one
 //

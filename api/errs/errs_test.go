@@ -91,10 +91,13 @@ var reference = []struct {
 	{errs.ErrPasswordTooLong, "ErrPasswordTooLong", errs.Unknown, errs.Unknown, "bcrypt: password length exceeds 72 bytes"},
 	{errs.ErrTimeoutLeaderTransfer, "ErrTimeoutLeaderTransfer", errs.Unknown, errs.Unknown, "etcdserver: request timed out, leader transfer took too long"},
 	{errs.ErrUnknownMethod, "ErrUnknownMethod", errs.Unknown, errs.Unknown, "etcdserver: unknown method"},
-	{errs.ErrSessionExpired, "ErrSessionExpired", errs.Unknown, errs.Unknown, "mutex: session is expired"},
-	{errs.ErrElectionNotLeader, "ErrElectionNotLeader", errs.Unknown, errs.Unknown, "election: not leader"},
-	{errs.ErrElectionNoLeader, "ErrElectionNoLeader", errs.Unknown, errs.Unknown, "election: no leader"},
-	{errs.ErrElectionLeaderMissing, "ErrElectionLeaderMissing", errs.Unknown, errs.Unknown, `"leader" field must be provided`},
+	{errs.ErrSessionExpired, "ErrSessionExpired", errs.NotFound, errs.NotFound, "mutex: session is expired"},
+	{errs.ErrElectionNotLeader, "ErrElectionNotLeader", errs.FailedPrecondition, errs.FailedPrecondition, "election: not leader"},
+	{errs.ErrElectionNoLeader, "ErrElectionNoLeader", errs.NotFound, errs.NotFound, "election: no leader"},
+	{errs.ErrElectionLeaderMissing, "ErrElectionLeaderMissing", errs.InvalidArgument, errs.InvalidArgument, `"leader" field must be provided`},
+	{errs.ErrNotLock, "ErrNotLock", errs.FailedPrecondition, errs.FailedPrecondition, "lock: the key is not that of a lock or election"},
+	{errs.ErrMixedLimits, "ErrMixedLimits", errs.FailedPrecondition, errs.FailedPrecondition, "lock: the name is in use with another limit; all askers must give the same"},
+	{errs.ErrLockRequest, "ErrLockRequest", errs.InvalidArgument, errs.InvalidArgument, "lock: the fields of the request contradict each other"},
 	{errs.ErrTimeoutWaitLeaseApplied, "ErrTimeoutWaitLeaseApplied", errs.Unknown, errs.Unknown, "waiting for node to catch up its applied index has timed out"},
 }
 

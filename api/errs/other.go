@@ -14,14 +14,6 @@ var (
 	ErrTimeoutLeaderTransfer = condition(Unknown, "etcdserver: request timed out, leader transfer took too long")
 	// ErrUnknownMethod: a downgrade request asks for an unknown action.
 	ErrUnknownMethod = condition(Unknown, "etcdserver: unknown method")
-	// ErrSessionExpired: the lease of one who waits for a lock ended.
-	ErrSessionExpired = condition(Unknown, "mutex: session is expired")
-	// ErrElectionNotLeader: the leadership shown is not the present one.
-	ErrElectionNotLeader = condition(Unknown, "election: not leader")
-	// ErrElectionNoLeader: nobody leads.
-	ErrElectionNoLeader = condition(Unknown, "election: no leader")
-	// ErrElectionLeaderMissing: a request lacks the proof of leadership.
-	ErrElectionLeaderMissing = condition(Unknown, `"leader" field must be provided`)
 	// ErrTimeoutWaitLeaseApplied: the leader answered about a lease and this member could not catch up in time.
 	ErrTimeoutWaitLeaseApplied = condition(Unknown, "waiting for node to catch up its applied index has timed out")
 )

@@ -75,6 +75,9 @@ var table = []*Error{
 	ErrElectionNotLeader,
 	ErrElectionNoLeader,
 	ErrElectionLeaderMissing,
+	ErrNotLock,
+	ErrMixedLimits,
+	ErrLockRequest,
 	ErrTimeoutWaitLeaseApplied,
 }
 

@@ -34,7 +34,7 @@
 // All who want a lock or an election named n have the key n/ + the lease id in hex, without leading zeros; the oldest by create
 // revision has it, and that revision is its token. This is the layout of etcd's concurrency package and of
 // the services Lock and Election, and they all exclude each other. The value of the key is empty for an exclusive lock, what was
-// proclaimed for an election, and "\x00coordd-lock shared" for a reader of an RWMutex or one who asked the service Lock for a
+// proclaimed for an election, and lockpb.ModeShared for a reader of an RWMutex or one who asked the service Lock for a
 // shared lock. Readers do not wait for readers; all others wait for all before them.
 //
 // One who waits watches the key before its own, so one release wakes one waiter, and its own, so that it fails at once when

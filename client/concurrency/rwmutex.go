@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/client"
 )
 
@@ -20,26 +21,19 @@ type RWMutex struct {
 func NewRWMutex(s *Session, name string) *RWMutex {
 	l := newLine(s, name)
 	l.passes = isShared
-	l.free = append(l.free, []client.Cmp{client.Value(l.prefix, client.WithPrefix()).Equal(sharedValue)})
-	return &RWMutex{write: NewMutex(s, name), read: &Mutex{s: s, line: l, value: sharedValue}}
+	l.free = append(l.free, []client.Cmp{client.Value(l.prefix, client.WithPrefix()).Equal(lockpb.ModeShared)})
+	return &RWMutex{write: NewMutex(s, name), read: &Mutex{s: s, line: l, value: lockpb.ModeShared}}
 }
-
-const (
-	// modeMark begins the value of the key of a holder who is not alone; words follow. The service Lock of coordd writes it.
-	modeMark = "\x00coordd-lock"
-	// sharedValue is the value of a reader's key.
-	sharedValue = modeMark + " shared"
-)
 
 // isShared tells a reader by its value. What has words that are not known here is none: to wait for it is always safe.
 func isShared(value []byte) bool {
-	rest, ok := strings.CutPrefix(string(value), modeMark)
+	rest, ok := strings.CutPrefix(string(value), lockpb.ModeMark)
 	words := strings.Fields(rest)
 	known := func(word string) bool {
 		// A guard takes the place of a reader for a while after its lease has ended, and is one, too.
-		return word == "shared" || strings.HasPrefix(word, "guard=") || strings.HasPrefix(word, "guards=")
+		return word == lockpb.WordShared || strings.HasPrefix(word, lockpb.WordGuard+"=") || strings.HasPrefix(word, lockpb.WordGuards+"=")
 	}
-	return ok && slices.Contains(words, "shared") && !slices.ContainsFunc(words, func(w string) bool { return !known(w) })
+	return ok && slices.Contains(words, lockpb.WordShared) && !slices.ContainsFunc(words, func(w string) bool { return !known(w) })
 }
 
 // Lock waits for the lock, to write. Errors are those of [Mutex.Lock].

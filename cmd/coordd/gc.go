@@ -13,7 +13,7 @@ import (
 // least, and by Go's usual 100 % when that is more. So memory is at most the larger of twice
 // the live heap and the live heap plus gcHeadroom.
 const (
-	gcHeadroom   = 64 << 20
+	gcHeadroom   = 32 << 20
 	gcPercent    = 100 // Go's default, and never less
 	gcMaxPercent = 1600
 	liveMetric   = "/gc/heap/live:bytes"

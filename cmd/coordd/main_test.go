@@ -335,7 +335,7 @@ func TestGCPercent(t *testing.T) {
 	for _, x := range []struct {
 		live uint64
 		want int
-	}{{0, 1600}, {1 << 20, 1600}, {8 << 20, 800}, {20 << 20, 300}, {64 << 20, 100}, {1 << 40, 100}} {
+	}{{0, 1600}, {1 << 20, 1600}, {8 << 20, 400}, {20 << 20, 150}, {64 << 20, 100}, {1 << 40, 100}} {
 		if got := percentFor(x.live); got != x.want {
 			t.Errorf("%d bytes: %d %%, want %d", x.live, got, x.want)
 		}

@@ -106,6 +106,8 @@ func (a *API) runChecks(w http.ResponseWriter, r *http.Request, kind string, che
 type checkMetrics struct {
 	last  *prometheus.GaugeVec   // 1 if the last run was fine
 	total *prometheus.CounterVec // runs
+
+	healthy, sick prometheus.Counter // answers of /health
 }
 
 func newCheckMetrics(to prometheus.Registerer) (*checkMetrics, error) {
@@ -116,8 +118,10 @@ func newCheckMetrics(to prometheus.Registerer) (*checkMetrics, error) {
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_server_healthchecks_total", Help: "Runs of health checks.",
 		}, []string{"type", "name", "status"}),
+		healthy: prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_success", Help: "Times that /health found this member healthy."}),
+		sick:    prometheus.NewCounter(prometheus.CounterOpts{Name: "etcd_server_health_failures", Help: "Times that /health did not."}),
 	}
-	if err := errors.Join(to.Register(m.last), to.Register(m.total)); err != nil {
+	if err := errors.Join(to.Register(m.last), to.Register(m.total), to.Register(m.healthy), to.Register(m.sick)); err != nil {
 		return nil, fmt.Errorf("httpapi: metrics: %w (two servers in one program need a registerer each)", err)
 	}
 	return m, nil

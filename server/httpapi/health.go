@@ -24,7 +24,10 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 	}
 	reason := a.sickness(r)
 	v := verdict{Health: "true", Reason: reason}
-	if reason != "" {
+	if reason == "" {
+		a.results.healthy.Inc()
+	} else {
+		a.results.sick.Inc()
 		v.Health = "false"
 		a.cfg.Logger.Warn("health check failed", zap.String("reason", reason))
 	}

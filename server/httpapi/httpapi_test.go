@@ -257,3 +257,21 @@ func TestNew(t *testing.T) {
 		t.Error("no error when the metrics are registered twice")
 	}
 }
+
+// TestHealthCounted: /health counts its answers.
+func TestHealthCounted(t *testing.T) {
+	state := &condition{}
+	a := server(t, state, nil)
+	h := a.Handler()
+	ask(h, "GET", "/health")
+	state.noLeader = true
+	ask(h, "GET", "/health")
+	ask(h, "GET", "/health")
+	ask(h, "POST", "/health") // none
+	text := body(t, ask(h, "GET", "/metrics"))
+	for _, line := range []string{"etcd_server_health_success 1", "etcd_server_health_failures 2"} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s in\n%s", line, text)
+		}
+	}
+}

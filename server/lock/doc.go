@@ -29,13 +29,17 @@
 // have their watchers on one stream of the hub, read by one goroutine, the dispatcher. After each revision it works out
 // the front, and tells the tickets of the places that have come to it; so one release wakes one waiter, whether there are two or ten
 // thousand, and who waits costs a ticket and the goroutine of its call. A ticket is told at most twice: that its place is at the
-// front, and that its key is gone. A waiter whose lease ends hears the latter at once. When a compaction has taken events that a
+// front, and that its key is gone. A waiter whose lease ends hears the latter at once. The ticket of a Hold stream is also told how many are
+// ahead, when that has become a milestone: each number up to eight, and above it the powers of two. So among ten thousand of them a
+// release tells a few, and each about twenty times in all. When a compaction has taken events that a
 // line had not got, its queue is read again, and the tickets are told what that shows.
 //
-// A hand-over is one log entry, the deletion. Waiters read and write nothing in it.
+// A hand-over is one log entry, the deletion. Waiters read and write nothing in it. Where the queue is long, the key of who comes is
+// written with the next release (writer in place.go), so a hand-over in a busy queue also costs one flush of the log on each member, not two.
 //
-// An asker that gives up takes its key out of the queue before its call returns, unless another call with the same lease stands at the same
-// place. If its write had an unknown outcome, the deletion has a condition that covers it.
+// An asker that gives up takes its key out of the queue before its call returns, if no call has written the key since: one that asks with the
+// same lease writes it again, so it keeps what it is told. If the write had an unknown outcome, as when a leader was lost, the key that may
+// come to be stays: the next call with that lease takes it over, or it ends with the lease.
 //
 // # Leases, sessions and guards
 //

@@ -10,10 +10,10 @@ import (
 )
 
 // Campaign stands for election and waits until the caller leads. A candidate that stands already, by its lease, keeps its place and
-// gets the new value. Errors are those of Lock, but ErrMixedLimits.
+// gets the new value. Errors are those of Lock, but errs.ErrMixedLimits.
 func (s *Service) Campaign(ctx context.Context, conn Connection, r *electionpb.CampaignRequest) (*electionpb.CampaignResponse, error) {
 	if r.GetTtl() < 0 {
-		return nil, ErrBadRequest
+		return nil, errs.ErrLockRequest
 	}
 	p, left, err := s.acquire(ctx, &ask{
 		name: r.GetName(), lease: r.GetLease(), ttl: r.GetTtl(), try: r.GetTry(),
@@ -39,7 +39,7 @@ func (s *Service) Proclaim(ctx context.Context, r *electionpb.ProclaimRequest) (
 	if l == nil {
 		return nil, errs.ErrElectionLeaderMissing
 	}
-	rev, err := s.proclaimAt(ctx, l.GetKey(), l.GetRev(), l.GetLease(), r.GetValue())
+	rev, err := s.proclaim(ctx, l.GetKey(), l.GetRev(), l.GetLease(), r.GetValue())
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *Service) Proclaim(ctx context.Context, r *electionpb.ProclaimRequest) (
 }
 
 // Resign gives leadership, or a candidacy, up. A proof that is not the present one is no error. The key is deleted only if it has the form
-// and the lease of a candidate's: ErrNotLock.
+// and the lease of a candidate's: errs.ErrNotLock.
 func (s *Service) Resign(ctx context.Context, r *electionpb.ResignRequest) (*electionpb.ResignResponse, error) {
 	l := r.GetLeader()
 	if l == nil {

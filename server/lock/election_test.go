@@ -3,10 +3,13 @@ package lock
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coordd/coordd/api/electionpb"
 	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/rpcpb"
+	"github.com/coordd/coordd/mvcc/query"
 )
 
 func (m *member) campaign(name, value string, lease int64) *electionpb.LeaderKey {
@@ -64,7 +67,7 @@ func TestElection(t *testing.T) {
 			t.Fatalf("%+v, want %s", n, value)
 		}
 	}
-	id := m.lease(60)
+	id := m.lease(600)
 	a := m.campaign("e", "a1", id)
 	want("a1", true)
 	if err := ms[1].proclaim1(a, "a2"); err != nil {
@@ -76,7 +79,7 @@ func TestElection(t *testing.T) {
 	}
 	want("a3", false)
 	won := make(chan *electionpb.LeaderKey, 1)
-	go func() { won <- ms[1].campaign("e", "b", ms[1].lease(60)) }()
+	go func() { won <- ms[1].campaign("e", "b", ms[1].lease(600)) }()
 	m.untilQueue("e", 2)
 	try, err := m.Campaign(bg(t), Connection{}, &electionpb.CampaignRequest{Name: []byte("e"), Try: true})
 	if err != nil || try.GetLeader() != nil {
@@ -115,7 +118,7 @@ func TestObserveFastChanges(t *testing.T) {
 	await(t, news)
 	const rounds = 40
 	for range rounds {
-		l1, l2 := m.lease(60), m.lease(60)
+		l1, l2 := m.lease(600), m.lease(600)
 		a := m.campaign("e", "a", l1)
 		won := make(chan *electionpb.LeaderKey, 1)
 		go func() { won <- m.campaign("e", "b", l2) }()
@@ -136,6 +139,90 @@ func TestObserveFastChanges(t *testing.T) {
 		if value := []string{"a", "b", ""}[i%3]; string(n.Leader.GetValue()) != value || (n.Leader == nil) != (value == "") {
 			t.Fatalf("news %d: %+v, want %q", i, n, value)
 		}
+	}
+}
+
+// gated is a store whose next linearizable read, once done, is kept back until the test opens the gate.
+type gated struct {
+	Store
+	next atomic.Bool
+	read chan struct{} // closed when it is done
+	open chan struct{}
+}
+
+func (g *gated) Range(ctx context.Context, r *rpcpb.RangeRequest, visit func([]byte) error) (query.Result, error) {
+	res, err := g.Store.Range(ctx, r, visit)
+	if !r.GetSerializable() && g.next.CompareAndSwap(true, false) {
+		close(g.read)
+		<-g.open
+	}
+	return res, err
+}
+
+// What happens between an observer's first look and its first news is neither lost nor mixed up: only leaders are named, in order.
+func TestObserveDelayed(t *testing.T) {
+	m := one(t)
+	g := &gated{Store: m.node, read: make(chan struct{}), open: make(chan struct{})}
+	m.Service = New(Options{Store: g, Hub: m.node.Hub()}) // before anybody has used the other one
+	g.next.Store(true)
+	news := m.observe("e")
+	await(t, g.read)
+	first := m.campaign("e", "1", m.lease(600))
+	won := make(chan *electionpb.LeaderKey, 1)
+	id := m.lease(600)
+	go func() { won <- m.campaign("e", "2", id) }()
+	m.untilQueue("e", 2)
+	if err := m.resign(first); err != nil {
+		t.Fatal(err)
+	}
+	second := await(t, won)
+	m.settle()
+	close(g.open)
+	for _, want := range []string{"", "1", "2"} {
+		if n := await(t, news); string(n.Leader.GetValue()) != want || (n.Leader == nil) != (want == "") {
+			t.Fatalf("%+v, want %q", n, want)
+		}
+	}
+	if err := m.resign(second); err != nil {
+		t.Fatal(err)
+	}
+	if n := await(t, news); n.Leader != nil {
+		t.Errorf("%+v, want that nobody leads", n)
+	}
+}
+
+// Without a lease a candidate stands as long as its connection, be it leading or waiting.
+func TestCampaignOfConnection(t *testing.T) {
+	m := one(t)
+	type ended struct {
+		r   *electionpb.CampaignResponse
+		err error
+	}
+	stand := func(value string) (<-chan ended, context.CancelFunc) {
+		conn, hangUp := context.WithCancel(context.Background())
+		t.Cleanup(hangUp)
+		c := make(chan ended, 1)
+		go func() {
+			r, err := m.Campaign(bg(t), Connection{Alive: conn}, &electionpb.CampaignRequest{Name: []byte("e"), Value: []byte(value), Ttl: 600})
+			c <- ended{r, err}
+		}()
+		return c, hangUp
+	}
+	leads, leave := stand("a")
+	if e := await(t, leads); e.err != nil || e.r.GetLeader().GetLease() == 0 || e.r.GetRemainingTtlMs() <= 0 {
+		t.Fatalf("%+v", e)
+	}
+	waits, quit := stand("b")
+	m.untilQueue("e", 2)
+	last, _ := stand("c")
+	m.untilQueue("e", 3)
+	quit()
+	if e := await(t, waits); !errors.Is(e.err, errs.ErrSessionExpired) {
+		t.Errorf("a candidate without its connection: %+v", e)
+	}
+	leave()
+	if e := await(t, last); e.err != nil {
+		t.Error(e.err)
 	}
 }
 

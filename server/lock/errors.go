@@ -8,16 +8,6 @@ import (
 	"github.com/coordd/coordd/api/errs"
 )
 
-// Errors that the v3 API has no text for. Those it has are in package errs.
-var (
-	// ErrNotLock: the key exists and is no place in a queue: its name does not end in its lease, or it has none.
-	ErrNotLock = errors.New("lock: the key is not that of a lock or election")
-	// ErrMixedLimits: the queue's first entry has another limit, or is no semaphore.
-	ErrMixedLimits = errors.New("lock: the name is in use with another limit; all askers must give the same")
-	// ErrBadRequest: fields contradict each other, or are negative.
-	ErrBadRequest = errors.New("lock: the fields of the request contradict each other")
-)
-
 const (
 	firstPause = 20 * time.Millisecond // before something that failed for want of a leader is tried again
 	maxPause   = time.Second

@@ -30,30 +30,31 @@ func (s *Service) dropGuard(p *place) {
 // keepGuard sees to a guard: it is renewed as long as the place is there, and ends a delay after that; or at once when the lock is given
 // back, which ends its lease. The goroutine ends with the guard.
 func (s *Service) keepGuard(p *place, delay time.Duration) {
+	g := p.guard // a call that fails after this takes it out of the place
 	s.start(func() {
-		if s.gone(p) {
+		if s.gone(p, g) {
 			t := time.NewTimer(delay)
 			defer t.Stop()
 			select {
 			case <-t.C:
-			case <-p.guard.over:
+			case <-g.over:
 			case <-s.stopped.Done(): // it runs out by itself
-				p.guard.drop()
+				g.drop()
 				return
 			}
 		}
-		p.guard.end(false)
+		g.end(false)
 	})
 }
 
-// gone waits until the key of a place is gone. It returns false when the service stops, or cannot follow, or the guard ends first.
-func (s *Service) gone(p *place) bool {
+// gone waits until the key of a place is gone. It returns false when the service stops, or cannot follow, or the guard g ends first.
+func (s *Service) gone(p *place, g *session) bool {
 	l, err := s.enter(s.stopped, p.name)
 	if err != nil {
 		return false
 	}
 	defer s.leave(l)
-	t := s.follow(l, p.key, p.create)
+	t := s.follow(l, p.key, p.create, false)
 	defer s.forget(t)
 	for {
 		select {
@@ -64,7 +65,7 @@ func (s *Service) gone(p *place) bool {
 			if !v.held {
 				return true
 			}
-		case <-p.guard.over:
+		case <-g.over:
 			return false
 		case <-s.stopped.Done():
 			return false

@@ -29,7 +29,7 @@ func (s *Service) Hold(ctx context.Context, r *coorddpb.HoldRequest, send func(*
 	h := &holding{s: s, send: send}
 	if len(r.GetKey()) > 0 {
 		if len(r.GetName()) > 0 {
-			return ErrBadRequest
+			return errs.ErrLockRequest
 		}
 		return h.followKey(ctx, r)
 	}
@@ -71,7 +71,7 @@ func (s *Service) giveBack(p *place) {
 		_, err := s.release(ctx, p.key, p.create, p.lease)
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrNotLock) {
+	if err != nil && !errors.Is(err, errs.ErrNotLock) {
 		s.lg.Info("could not give back the lock of a stream that has ended; its lease will")
 	}
 }
@@ -80,7 +80,7 @@ func (s *Service) giveBack(p *place) {
 func (h *holding) followKey(ctx context.Context, r *coorddpb.HoldRequest) error {
 	name, id, ok := leaseOf(r.GetKey())
 	if !ok {
-		return ErrNotLock
+		return errs.ErrNotLock
 	}
 	kv, rev, err := h.s.get(ctx, r.GetKey(), false)
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *holding) followKey(ctx context.Context, r *coorddpb.HoldRequest) error 
 	case kv == nil:
 		return h.lost(rev, h.reason(ctx))
 	case kv.GetLease() != id:
-		return ErrNotLock
+		return errs.ErrNotLock
 	case h.place.create != 0 && h.place.create != kv.GetCreateRevision():
 		return h.lost(rev, coorddpb.HoldReason_HOLD_REASON_REPLACED)
 	}
@@ -113,7 +113,7 @@ func (h *holding) run(ctx context.Context, left time.Duration) error {
 		return err
 	}
 	defer h.s.leave(l)
-	t := h.s.follow(l, h.place.key, h.place.create)
+	t := h.s.follow(l, h.place.key, h.place.create, !h.held)
 	defer h.s.forget(t)
 	h.extend(left)
 	if h.held || len(t.news) == 0 {
@@ -136,6 +136,11 @@ func (h *holding) run(ctx context.Context, left time.Duration) error {
 				continue
 			}
 			h.held, h.place.rev = true, v.rev
+		case <-t.ahead:
+			if h.held {
+				continue
+			}
+			h.place.rev = 0
 		case <-tick.C:
 			if lost := h.refresh(ctx); lost {
 				return h.lost(0, coorddpb.HoldReason_HOLD_REASON_LEASE_ENDED)
@@ -157,12 +162,19 @@ func (h *holding) extend(left time.Duration) {
 	h.every = max(left/renewals, 200*time.Millisecond)
 }
 
+// grace is how long an answer is waited for beyond the time that the lease lives for certain: what it has left is told in whole seconds,
+// rounded down, so it may live for almost a second when nothing is left.
+const grace = 200 * time.Millisecond
+
 // next is the time until the lease is to be asked about.
 func (h *holding) next() time.Duration {
-	return max(min(h.every, time.Until(h.until)), 10*time.Millisecond)
+	if left := time.Until(h.until); left > 0 {
+		return min(h.every, left)
+	}
+	return grace
 }
 
-// refresh learns what the lease has left, and reports whether it has ended, or may have.
+// refresh learns what the lease has left, and reports whether it has ended; or may have, as there is no answer.
 func (h *holding) refresh(ctx context.Context) (lost bool) {
 	if n := h.place.session; n != nil {
 		if left := n.left(); left > 0 {
@@ -170,13 +182,15 @@ func (h *holding) refresh(ctx context.Context) (lost bool) {
 		}
 		return time.Now().After(h.until)
 	}
-	ctx, cancel := context.WithDeadline(ctx, h.until)
+	patience := max(time.Until(h.until), grace)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	left, _, err := h.s.timeToLive(ctx, h.place.lease)
 	if err == nil {
 		h.extend(left)
+		return false
 	}
-	return errors.Is(err, errs.ErrLeaseNotFound) || time.Now().After(h.until)
+	return errors.Is(err, errs.ErrLeaseNotFound) || !time.Now().Before(h.until)
 }
 
 // tell sends where the caller stands.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/coordd/coordd/api/lockpb"
 )
 
 // keyOf is the key with which the holder of a lease stands in the queue of a name.
@@ -36,33 +38,30 @@ type mode struct {
 // same reports whether entries of both modes may hold together.
 func (m mode) same(o mode) bool { return m.shared == o.shared && m.limit == o.limit }
 
-// modeMark begins the value of a key whose mode is not the zero value.
-const modeMark = "\x00coordd-lock"
-
-// value is the mode as stored: nothing, which is what etcd's clients write, for an ordinary lock; else modeMark and words.
+// value is the mode as stored: nothing, which is what etcd's clients write, for an ordinary lock; else lockpb.ModeMark and words.
 func (m mode) value() []byte {
 	if m == (mode{}) {
 		return nil
 	}
-	b := []byte(modeMark)
+	b := []byte(lockpb.ModeMark)
 	if m.shared {
-		b = append(b, " shared"...)
+		b = append(b, " "+lockpb.WordShared...)
 	}
 	if m.limit != 0 {
-		b = strconv.AppendInt(append(b, " limit="...), m.limit, 10)
+		b = strconv.AppendInt(append(b, " "+lockpb.WordLimit+"="...), m.limit, 10)
 	}
 	if m.guard != 0 {
-		b = strconv.AppendUint(append(b, " guard="...), uint64(m.guard), 16)
+		b = strconv.AppendUint(append(b, " "+lockpb.WordGuard+"="...), uint64(m.guard), 16)
 	}
 	if m.guards != 0 {
-		b = strconv.AppendUint(append(b, " guards="...), uint64(m.guards), 16)
+		b = strconv.AppendUint(append(b, " "+lockpb.WordGuards+"="...), uint64(m.guards), 16)
 	}
 	return b
 }
 
 // parseMode reads a value. What is no mode is a value of an election, or somebody else's: that is exclusive.
 func parseMode(value []byte) mode {
-	rest, ok := bytes.CutPrefix(value, []byte(modeMark))
+	rest, ok := bytes.CutPrefix(value, []byte(lockpb.ModeMark))
 	if !ok {
 		return mode{}
 	}
@@ -70,20 +69,20 @@ func parseMode(value []byte) mode {
 	for _, word := range strings.Fields(string(rest)) {
 		name, text, _ := strings.Cut(word, "=")
 		switch name {
-		case "shared":
+		case lockpb.WordShared:
 			m.shared = true
-		case "limit":
+		case lockpb.WordLimit:
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil || n < 2 {
 				return mode{}
 			}
 			m.limit = n
-		case "guard", "guards":
+		case lockpb.WordGuard, lockpb.WordGuards:
 			id, err := strconv.ParseUint(text, 16, 64)
 			if err != nil {
 				return mode{}
 			}
-			if name == "guard" {
+			if name == lockpb.WordGuard {
 				m.guard = int64(id)
 			} else {
 				m.guards = int64(id)

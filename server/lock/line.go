@@ -21,13 +21,15 @@ type line struct {
 
 	refs      int // callers between enter and leave
 	tickets   map[string]*party
+	counting  int // tickets that are told how many are ahead
 	observers map[*observer]struct{}
 }
 
 // party is the tickets of one key: usually one, more when a lease asks twice.
 type party struct {
 	tickets []*ticket
-	told    int // how many were told that they hold the lock
+	told    int   // how many were told that they hold the lock
+	mod     int64 // at which one of their calls last wrote the key
 }
 
 // ticket follows one key of a queue: it is told once that it is at the front, if that happens, and once that the key is gone.
@@ -38,6 +40,10 @@ type ticket struct {
 	held   bool  // it was told so; guarded by Service.mu
 	gone   bool  // likewise
 	news   chan verdict
+	// ahead, nil unless asked for, holds the number of those before this one when that has become a milestone; the last only.
+	ahead chan int64
+	told  int64 // the number it was told last; guarded by Service.mu
+	mod   int64 // that of the party when the ticket was forgotten
 }
 
 // verdict is what a ticket is told.
@@ -49,11 +55,15 @@ type verdict struct {
 	err      error // the following has ended
 }
 
-// follow begins to follow a key. The caller has entered the line, and ends with forget.
-func (s *Service) follow(l *line, key []byte, create int64) *ticket {
+// follow begins to follow a key; with count, also how many are ahead. The caller has entered the line, and ends with forget.
+func (s *Service) follow(l *line, key []byte, create int64, count bool) *ticket {
 	t := &ticket{line: l, key: string(key), create: create, news: make(chan verdict, 2)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if count {
+		t.ahead = make(chan int64, 1)
+		l.counting++
+	}
 	p := l.tickets[t.key]
 	if p == nil {
 		p = new(party)
@@ -75,11 +85,22 @@ func (s *Service) follow(l *line, key []byte, create int64) *ticket {
 	return t
 }
 
+// wrote notes at which revision the call that has a ticket wrote its key.
+func (s *Service) wrote(t *ticket, rev int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := t.line.tickets[t.key]
+	p.mod = max(p.mod, rev)
+}
+
 // forget ends a ticket. alone reports that no other ticket of its key is there, and none was told that it holds the lock, so
 // that the key stands for nobody else.
 func (s *Service) forget(t *ticket) (alone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t.ahead != nil {
+		t.line.counting--
+	}
 	p := t.line.tickets[t.key]
 	for i, other := range p.tickets {
 		if other == t {
@@ -87,6 +108,7 @@ func (s *Service) forget(t *ticket) (alone bool) {
 			break
 		}
 	}
+	t.mod = p.mod
 	told := p.told
 	if t.held && !t.gone {
 		told--
@@ -97,22 +119,37 @@ func (s *Service) forget(t *ticket) (alone bool) {
 	return len(p.tickets) == 0 && told == 0
 }
 
-// ahead is the number of entries before a ticket's, 0 when its key is not there.
+// ahead is the number of entries before a ticket's, 0 when its key is gone. When it is not there yet, all are before it.
 func (s *Service) ahead(t *ticket) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := t.line
 	e := l.queue.byKey[t.key]
-	if e == nil {
-		return 0
+	var before []*entry
+	if e != nil {
+		before = l.queue.entries[:l.queue.place(e)]
+	} else if t.create > l.rev {
+		before = l.queue.entries
 	}
 	n := int64(0)
-	for _, other := range l.queue.entries[:l.queue.place(e)] {
+	for _, other := range before {
 		if !l.queue.idle(other) {
 			n++
 		}
 	}
+	if t.ahead != nil { // whatever waits there is not newer
+		t.take()
+		t.told = n
+	}
 	return n
+}
+
+// take empties ahead.
+func (t *ticket) take() {
+	select {
+	case <-t.ahead:
+	default:
+	}
 }
 
 // mixed reports whether the queue's first entry asked with another limit than m. Only semaphores have limits that matter.
@@ -205,6 +242,9 @@ func (l *line) settle() {
 			}
 		}
 	}
+	if l.counting > 0 {
+		l.count()
+	}
 	var head *kvpb.KeyValue
 	if e := l.queue.head(); e != nil {
 		head = e.kv
@@ -215,6 +255,41 @@ func (l *line) settle() {
 	l.head = head
 	for o := range l.observers {
 		o.see(l.rev, head)
+	}
+}
+
+// nearFront is from where on a waiter that counts is told of each that leaves before it.
+const nearFront = 8
+
+// milestone reports numbers of those ahead that a waiter is told: all near the front, and farther back the powers of two. So one of
+// ten thousand is told twenty times in all, and one release tells a few and wakes as few.
+func milestone(ahead int64) bool { return ahead <= nearFront || ahead&(ahead-1) == 0 }
+
+// count tells those who count, and have come to a milestone, how many are ahead of them. It goes through the queue once.
+func (l *line) count() {
+	ahead := int64(0)
+	for i, e := range l.queue.entries {
+		if l.queue.idle(e) {
+			continue
+		}
+		if i >= l.front && milestone(ahead) {
+			if p := l.tickets[string(e.kv.GetKey())]; p != nil {
+				p.count(e.kv.GetCreateRevision(), ahead)
+			}
+		}
+		ahead++
+	}
+}
+
+// count tells the tickets of one key that count. A number that was not taken yet is replaced.
+func (p *party) count(create, ahead int64) {
+	for _, t := range p.tickets {
+		if t.ahead == nil || t.create != create || t.told == ahead {
+			continue
+		}
+		t.take()
+		t.ahead <- ahead // only the holder of Service.mu sends, so there is room
+		t.told = ahead
 	}
 }
 

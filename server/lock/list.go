@@ -17,7 +17,7 @@ const asksAtOnce = 32
 // header only the revision is set.
 func (s *Service) List(ctx context.Context, r *coorddpb.ListLocksRequest) (*coorddpb.ListLocksResponse, error) {
 	if r.GetLimit() < 0 {
-		return nil, ErrBadRequest
+		return nil, errs.ErrLockRequest
 	}
 	kvs, rev, err := s.readQueue(ctx, r.GetName(), r.GetSerializable())
 	if err != nil {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/api/rpcpb"
 )
 
 // Lock waits for a lock and takes it. It returns errs.ErrSessionExpired as soon as the lease, and with it the place in the queue, is gone,
-// errs.ErrLeaseNotFound when there was none, ErrBadRequest, ErrNotLock when the place is taken by a key of another kind,
-// ErrMixedLimits, errs.ErrStopped, the cause of ctx, and the errors of writing. Unless it succeeds, no key stays in the queue.
+// errs.ErrLeaseNotFound when there was none, errs.ErrLockRequest, errs.ErrNotLock when the place is taken by a key of another kind,
+// errs.ErrMixedLimits, errs.ErrStopped, the cause of ctx, and the errors of writing. Unless it succeeds, no key stays in the queue.
 // Of the header only the revision is set.
 func (s *Service) Lock(ctx context.Context, conn Connection, r *lockpb.LockRequest) (*lockpb.LockResponse, error) {
 	a, err := lockAsk(r.GetName(), r.GetLease(), r.GetTtl(), r.GetLimit(), r.GetLockDelayMs(), r.GetShared(), r.GetTry())
@@ -38,7 +39,7 @@ const maxDelay = 24 * time.Hour
 // lockAsk checks the fields of a request for a lock.
 func lockAsk(name []byte, lease, ttl, limit, delayMs int64, shared, try bool) (*ask, error) {
 	if ttl < 0 || limit < 0 || delayMs < 0 || delayMs > maxDelay.Milliseconds() || shared && limit > 1 {
-		return nil, ErrBadRequest
+		return nil, errs.ErrLockRequest
 	}
 	if limit == 1 {
 		limit = 0
@@ -50,7 +51,7 @@ func lockAsk(name []byte, lease, ttl, limit, delayMs int64, shared, try bool) (*
 }
 
 // Unlock gives a lock back. A key that is absent is no error, nor is one that belongs to another ownership than that of the
-// token or lease given: what was to be given back is not held any more. A key that is no lock is not deleted: ErrNotLock.
+// token or lease given: what was to be given back is not held any more. A key that is no lock is not deleted: errs.ErrNotLock.
 func (s *Service) Unlock(ctx context.Context, r *lockpb.UnlockRequest) (*lockpb.UnlockResponse, error) {
 	rev, err := s.release(ctx, r.GetKey(), r.GetFencingToken(), r.GetLease())
 	if err != nil {

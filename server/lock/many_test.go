@@ -22,12 +22,12 @@ const maxWaiterBytes = 14 << 10
 func TestManyWaiters(t *testing.T) {
 	m := one(t)
 	n := manyWaiters
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		n /= 20
 	}
 	leases := make([]int64, n)
 	var grants sync.WaitGroup
-	granting := bg(t)
+	granting := t.Context()
 	for w := range 64 {
 		grants.Go(func() {
 			for i := w; i < n; i += 64 {

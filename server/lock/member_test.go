@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds waiting for something that must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -28,11 +28,19 @@ type member struct {
 	*Service
 	t    testing.TB
 	node *server.Node
+	net  *network
 }
 
 // cluster runs n members in this process.
 func cluster(t testing.TB, n int) []*member {
 	t.Helper()
+	return clusterWith(t, n, func(*server.Config) {})
+}
+
+// clusterWith is cluster with changed settings.
+func clusterWith(t testing.TB, n int, tune func(*server.Config)) []*member {
+	t.Helper()
+	w := &network{away: map[uint64]bool{}, installed: map[uint64]int{}}
 	dir := t.TempDir()
 	var cfgs []server.Config
 	var initial []string
@@ -48,8 +56,9 @@ func cluster(t testing.TB, n int) []*member {
 			Name: name, DataDir: filepath.Join(dir, name), ClusterToken: "test", NewCluster: true,
 			PeerURLs: []string{url}, ClientURLs: []string{"http://127.0.0.1:1"},
 			Tick: 20 * time.Millisecond, PreVote: true, InitialTickAdvance: true,
-			PeerListeners: []net.Listener{ln}, Logger: zap.NewNop(),
+			PeerListeners: []net.Listener{ln}, Logger: zap.NewNop(), NewTransport: w.transport,
 		})
+		tune(&cfgs[i])
 	}
 	var members []*member
 	for _, cfg := range cfgs {
@@ -58,7 +67,7 @@ func cluster(t testing.TB, n int) []*member {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &member{New(Options{Store: node, Hub: node.Hub()}), t, node}
+		m := &member{New(Options{Store: node, Hub: node.Hub()}), t, node, w}
 		members = append(members, m)
 		t.Cleanup(m.close)
 	}
@@ -70,6 +79,25 @@ func cluster(t testing.TB, n int) []*member {
 		}
 	}
 	return members
+}
+
+// leading splits members into the one that leads and the others, when all agree on it.
+func leading(t testing.TB, ms []*member) (leader *member, rest []*member) {
+	t.Helper()
+	until(t, "a leader", func() bool {
+		leader, rest = nil, nil
+		for _, m := range ms {
+			if id := m.node.Leader(); id != ms[0].node.Leader() {
+				return false
+			} else if id == m.node.ID() {
+				leader = m
+			} else {
+				rest = append(rest, m)
+			}
+		}
+		return leader != nil
+	})
+	return leader, rest
 }
 
 func one(t testing.TB) *member { return cluster(t, 1)[0] }

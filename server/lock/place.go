@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -17,10 +16,18 @@ const cleanTimeout = time.Minute
 
 // enqueue puts the key of a place into its queue, unless it is there, and reports whether it is the only one: then it holds the lock.
 // It is one log entry. With two keys at most it reads as much of the queue as it must know, however long that is.
+//
+// A key that another call with the same lease has made is written again. So a call that gives up can tell a key that stands for itself alone
+// from one that another call relies on, by whatever member, and leaves that alone (abandon).
+//
+// The write does not end with the caller: of a write with an unknown outcome nobody could say whether a key that is there afterwards is its
+// own or that of the next call. Such a key, after a leader was lost, stays; the next call with the lease takes it over, or it ends with the lease.
 func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, err error) {
 	p.value = a.value
+	takeOver := &rpcpb.PutRequest{Key: p.key, Value: a.value, IgnoreLease: true}
 	if !a.election {
 		p.value = a.mode.value()
+		takeOver = &rpcpb.PutRequest{Key: p.key, IgnoreValue: true, IgnoreLease: true}
 	}
 	some := opRange(&rpcpb.RangeRequest{Key: prefixOf(a.name), RangeEnd: endOf(a.name), Limit: 2, KeysOnly: true})
 	put := []*rpcpb.RequestOp{opPut(&rpcpb.PutRequest{Key: p.key, Value: p.value, Lease: p.lease}), some}
@@ -28,43 +35,45 @@ func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, er
 		g := mode{shared: a.mode.shared, limit: a.mode.limit, guards: p.lease}
 		put = append(put, opPut(&rpcpb.PutRequest{Key: keyOf(a.name, p.guard.id), Value: g.value(), Lease: p.guard.id}))
 	}
-	before := s.store.Revision()
-	resp, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
+	resp, err := s.writer(a)(context.WithoutCancel(ctx), &rpcpb.TxnRequest{
 		Compare: []*rpcpb.Compare{ifCreate(p.key, 0)},
 		Success: put,
-		Failure: []*rpcpb.RequestOp{opRange(&rpcpb.RangeRequest{Key: p.key}), some},
+		Failure: []*rpcpb.RequestOp{
+			opRange(&rpcpb.RangeRequest{Key: p.key}), some,
+			opTxn(&rpcpb.TxnRequest{Compare: []*rpcpb.Compare{ifLease(p.key, p.lease)}, Success: []*rpcpb.RequestOp{opPut(takeOver)}}),
+		},
 	})
 	if err != nil {
-		if unsure(err) {
-			s.clean(p, &rpcpb.Compare{
-				Key: p.key, Target: rpcpb.Compare_CREATE, Result: rpcpb.Compare_GREATER,
-				TargetUnion: &rpcpb.Compare_CreateRevision{CreateRevision: before},
-			})
-		}
 		return false, err
 	}
 	p.rev = resp.GetHeader().GetRevision()
 	alone = len(resp.GetResponses()[1].GetResponseRange().GetKvs()) == 1
 	if resp.GetSucceeded() {
-		p.made, p.create = true, p.rev
+		p.made, p.create, p.mod = true, p.rev, p.rev
 		return alone, nil
 	}
 	own := resp.GetResponses()[0].GetResponseRange().GetKvs()[0]
 	if own.GetLease() != p.lease {
-		return false, ErrNotLock
+		return false, errs.ErrNotLock
 	}
-	p.create = own.GetCreateRevision()
+	p.create, p.mod = own.GetCreateRevision(), p.rev
 	s.dropGuard(p)
-	if a.election && !bytes.Equal(own.GetValue(), a.value) {
-		err = s.proclaim(ctx, p.key, p.create, p.lease, a.value)
-	}
-	return alone, err
+	return alone, nil
 }
 
-// unsure reports errors after which a write may happen all the same.
-func unsure(err error) bool {
-	return passing(err) && !errors.Is(err, errs.ErrTooManyRequests) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+// longQueue is the length from which on an asker need not be quick to be in the queue: before it could be its turn, as many must leave
+// as this member cannot have missed, unless it is far behind the leader; and each that leaves takes along who waits to be written.
+const longQueue = 3
+
+// writer is what writes an asker's key: where the queue is long, together with the next release, so that a hand-over in a busy queue
+// costs one flush of the log on each member and not two, and no release has to wait for the flush of an arrival.
+func (s *Service) writer(a *ask) func(context.Context, *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lines[string(a.name)]; !a.try && l != nil && len(l.queue.entries) >= longQueue {
+		return s.store.TxnLater
+	}
+	return s.store.Txn
 }
 
 // abandon gives up a place: its asker has failed, or is gone. Nobody waits in its stead, unless keep says so.
@@ -74,21 +83,18 @@ func (s *Service) abandon(p *place, keep bool) {
 	case p.session != nil:
 		p.session.end(false)
 	case !keep && p.create != 0:
-		s.clean(p, ifCreate(p.key, p.create))
+		s.clean(p)
 	}
 }
 
-// clean deletes the key of a place if a condition holds. The caller's context may have ended; it tries until the key is gone or its
-// lease is about to take it.
-func (s *Service) clean(p *place, when *rpcpb.Compare) {
-	if p.session != nil {
-		return // the key ends with the session
-	}
+// clean deletes the key of a place if nobody has written it since. The caller's context may have ended; it tries until the key is gone or
+// its lease is about to take it.
+func (s *Service) clean(p *place) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
 	defer cancel()
 	err := persist(ctx, func(ctx context.Context) error {
 		_, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
-			Compare: []*rpcpb.Compare{when, ifLease(p.key, p.lease)},
+			Compare: []*rpcpb.Compare{ifMod(p.key, p.mod), ifLease(p.key, p.lease)},
 			Success: []*rpcpb.RequestOp{opDelete(p.key)},
 		})
 		return err
@@ -115,12 +121,7 @@ func (s *Service) timeToLive(ctx context.Context, id int64) (left, granted time.
 
 // proclaim gives a key a new value if it is the one with that create revision, and lease if that is not 0;
 // errs.ErrElectionNotLeader otherwise. The key keeps its lease.
-func (s *Service) proclaim(ctx context.Context, key []byte, create, lease int64, value []byte) error {
-	_, err := s.proclaimAt(ctx, key, create, lease, value)
-	return err
-}
-
-func (s *Service) proclaimAt(ctx context.Context, key []byte, create, lease int64, value []byte) (rev int64, err error) {
+func (s *Service) proclaim(ctx context.Context, key []byte, create, lease int64, value []byte) (rev int64, err error) {
 	if create <= 0 || len(key) == 0 {
 		return 0, errs.ErrElectionNotLeader
 	}
@@ -142,13 +143,13 @@ func (s *Service) proclaimAt(ctx context.Context, key []byte, create, lease int6
 }
 
 // release deletes a key that is the place of its lease in a queue, with the create revision if that is not 0. Anything else stays:
-// gone tells that there was nothing to delete, ErrNotLock that the key is something else.
+// gone tells that there was nothing to delete, errs.ErrNotLock that the key is something else.
 func (s *Service) release(ctx context.Context, key []byte, create, lease int64) (rev int64, err error) {
 	_, id, ok := leaseOf(key)
 	if !ok {
 		kv, rev, err := s.get(ctx, key, false)
 		if err == nil && kv != nil {
-			err = ErrNotLock
+			err = errs.ErrNotLock
 		}
 		return rev, err
 	}
@@ -170,7 +171,7 @@ func (s *Service) release(ctx context.Context, key []byte, create, lease int64) 
 	rev = resp.GetHeader().GetRevision()
 	if !resp.GetSucceeded() {
 		if kvs := resp.GetResponses()[0].GetResponseRange().GetKvs(); len(kvs) > 0 && kvs[0].GetLease() != id {
-			return rev, ErrNotLock
+			return rev, errs.ErrNotLock
 		}
 		return rev, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coordd/coordd/api/kvpb"
+	"github.com/coordd/coordd/api/lockpb"
 )
 
 func newKV(key string, create, mod int64) *kvpb.KeyValue {
@@ -42,6 +43,57 @@ func holders(kvs []*kvpb.KeyValue) (out []string) {
 		before = append(before, m)
 	}
 	return out
+}
+
+// ahead counts those before a key that are no idle guards.
+func ahead(q *queue, key string) (n int64) {
+	for _, e := range q.entries {
+		if string(e.kv.GetKey()) == key {
+			break
+		}
+		if !q.idle(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// With ten thousand who count, a release tells few of them, and each is told few numbers until its turn comes.
+func TestCountingIsBounded(t *testing.T) {
+	const n = 10_000
+	s := New(Options{})
+	l := &line{queue: newQueue(nil), tickets: map[string]*party{}, observers: map[*observer]struct{}{}}
+	tickets := make([]*ticket, n)
+	rows := make([]*kvpb.KeyValue, n)
+	for i := range n {
+		key := fmt.Sprintf("n/%x", i)
+		rows[i] = newKV(key, int64(i+1), int64(i+1))
+		tickets[i] = s.follow(l, []byte(key), int64(i+1), true)
+	}
+	l.reset(rows, n)
+	numbers := make([]int, n)
+	for i := range n {
+		woken := 0
+		for j := i; j < n; j++ {
+			if c := tickets[j].ahead; len(c) > 0 {
+				<-c
+				woken++
+				numbers[j]++
+			}
+		}
+		if woken > 2*nearFront+6 {
+			t.Fatalf("release %d told %d waiters", i, woken)
+		}
+		l.apply([]*kvpb.Event{{Type: kvpb.Event_DELETE, Kv: newKV(tickets[i].key, 0, int64(n+i+1))}})
+		if i >= 200 { // the pattern repeats
+			break
+		}
+	}
+	for j, got := range numbers {
+		if got > 22 {
+			t.Fatalf("waiter %d was told %d numbers", j, got)
+		}
+	}
 }
 
 // Random changes to a line, against the definition. Tickets are told what they must be, once.
@@ -90,6 +142,11 @@ func TestLineAgainstModel(t *testing.T) {
 				if there && w.held != slices.Contains(want, w.key) {
 					t.Fatalf("ticket of %s: held %v, holders %q", w.key, w.held, want)
 				}
+				if there && !w.held && w.ahead != nil {
+					if n := ahead(l.queue, w.key); milestone(n) && w.told != n {
+						t.Fatalf("ticket of %s was told of %d ahead, there are %d", w.key, w.told, n)
+					}
+				}
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -117,13 +174,15 @@ func TestLineAgainstModel(t *testing.T) {
 						return cmp.Or(cmp.Compare(a.GetCreateRevision(), b.GetCreateRevision()), bytes.Compare(a.GetKey(), b.GetKey()))
 					})
 				}
+				counts := rapid.Bool().Draw(t, "counts")
 				early := rapid.Bool().Draw(t, "ticket before the event")
 				if early {
-					tickets = append(tickets, &watched{ticket: s.follow(l, []byte(key), rev)})
+					tickets = append(tickets, &watched{ticket: s.follow(l, []byte(key), rev, counts)})
 				}
 				l.apply(events)
 				if !early {
-					tickets = append(tickets, &watched{ticket: s.follow(l, []byte(key), rev)})
+					tickets = append(tickets, &watched{ticket: s.follow(l, []byte(key), rev, counts)})
+					s.ahead(tickets[len(tickets)-1].ticket)
 				}
 			},
 			"go": func(t *rapid.T) {
@@ -186,8 +245,8 @@ func TestKeyRoundTrip(t *testing.T) {
 
 func FuzzKeyAndMode(f *testing.F) {
 	f.Add([]byte("a/1f"))
-	f.Add([]byte(modeMark + " shared limit=3 guard=1f"))
-	f.Add([]byte(modeMark + " limit=x"))
+	f.Add([]byte(lockpb.ModeMark + " shared limit=3 guard=1f"))
+	f.Add([]byte(lockpb.ModeMark + " limit=x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if name, lease, ok := leaseOf(b); ok && !bytes.Equal(keyOf(name, lease), b) {
 			t.Errorf("%q is taken for the key of %q and %x", b, name, lease)

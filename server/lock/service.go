@@ -112,7 +112,7 @@ type ask struct {
 	mode     mode   // in a lock
 	delay    time.Duration
 	conn     Connection
-	// waiting, if not nil, is told once when the caller has to wait.
+	// waiting, if not nil, is told when the caller has to wait, and again when fewer are ahead (milestone in line.go).
 	waiting func(p *place, ahead int64) error
 }
 
@@ -123,6 +123,7 @@ type place struct {
 	lease   int64
 	create  int64 // its create revision
 	rev     int64 // at which it was found to hold the lock, or to be in the queue
+	mod     int64 // at which this call, or one that stands for the same key at this member, last wrote the key
 	made    bool  // by this call
 	value   []byte
 	session *session // nil if the lease is the caller's
@@ -155,7 +156,7 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 		}
 		p.lease = p.session.id
 	}
-	keep := false // whether the place belongs to somebody else, too
+	keep := false // whether the key belongs to another call, too
 	defer func() {
 		if err != nil {
 			s.abandon(p, keep)
@@ -169,6 +170,7 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 	if err != nil {
 		return 0, err
 	}
+	keep = !p.made
 	if p.session != nil {
 		p.session.keeps(p.key)
 	}
@@ -179,7 +181,6 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 	case alone:
 	case a.try:
 		if err = s.evaluate(ctx, p); err != nil {
-			keep = !p.made
 			return 0, err
 		}
 	default:
@@ -190,7 +191,10 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 	if p.guard != nil {
 		s.keepGuard(p, a.delay)
 	}
-	return s.left(ctx, p)
+	if left, err = s.left(ctx, p); err == nil && ctx.Err() != nil {
+		return 0, context.Cause(ctx) // the caller has gone and would not learn what it holds
+	}
+	return left, err
 }
 
 // foresee fails with errBusy if whoever asks now would have to wait, and changes nothing.
@@ -204,7 +208,7 @@ func (s *Service) foresee(ctx context.Context, a *ask) error {
 		return nil
 	}
 	if first := q.head(); first != nil && !a.election && first.mode.limit != a.mode.limit {
-		return ErrMixedLimits
+		return errs.ErrMixedLimits
 	}
 	q.entries = append(q.entries, &entry{mode: a.mode})
 	if q.front() < len(q.entries) {
@@ -231,19 +235,23 @@ func (s *Service) evaluate(ctx context.Context, p *place) error {
 	return nil
 }
 
-// wait waits until a place is at the front. keep tells that the key stands for another caller, too.
+// wait waits until a place is at the front. keep tells that the key stands for another call, too.
 func (s *Service) wait(ctx context.Context, a *ask, p *place) (keep bool, err error) {
 	l, err := s.enter(ctx, a.name)
 	if err != nil {
-		return false, err
+		return !p.made, err
 	}
 	defer s.leave(l)
-	t := s.follow(l, p.key, p.create)
-	defer func() { keep = !s.forget(t) }()
+	t := s.follow(l, p.key, p.create, a.waiting != nil)
+	s.wrote(t, p.mod)
+	defer func() {
+		keep = !s.forget(t)
+		p.mod = t.mod
+	}()
 	if !a.election && s.mixed(l, p.key, a.mode) {
-		return false, ErrMixedLimits
+		return false, errs.ErrMixedLimits
 	}
-	if a.waiting != nil && len(t.news) == 0 {
+	if len(t.news) == 0 && a.waiting != nil {
 		if err := a.waiting(p, s.ahead(t)); err != nil {
 			return false, err
 		}
@@ -254,19 +262,30 @@ func (s *Service) wait(ctx context.Context, a *ask, p *place) (keep bool, err er
 			return false, err
 		}
 	}
-	select {
-	case v := <-t.news:
-		switch {
-		case v.err != nil:
-			return false, v.err
-		case !v.held:
-			return false, errs.ErrSessionExpired
+	return false, s.hear(ctx, a, p, t)
+}
+
+// hear waits for the news that a place is at the front, and passes on how many are ahead meanwhile.
+func (s *Service) hear(ctx context.Context, a *ask, p *place, t *ticket) error {
+	for {
+		select {
+		case v := <-t.news:
+			switch {
+			case v.err != nil:
+				return v.err
+			case !v.held:
+				return errs.ErrSessionExpired
+			}
+			p.rev = v.rev
+			return nil
+		case ahead := <-t.ahead: // from nobody, if waiting is nil
+			if err := a.waiting(p, ahead); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-s.stopped.Done():
+			return errs.ErrStopped
 		}
-		p.rev = v.rev
-		return false, nil
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case <-s.stopped.Done():
-		return false, errs.ErrStopped
 	}
 }

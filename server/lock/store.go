@@ -15,6 +15,9 @@ type Store interface {
 	Range(ctx context.Context, r *rpcpb.RangeRequest, visit func(row []byte) error) (query.Result, error)
 	// Txn runs a transaction. When it returns, a serializable Range sees what it did.
 	Txn(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error)
+	// TxnLater is Txn for a transaction that writes and is in no hurry: it is put into the log together with the next that is, or
+	// some tenths of a second later.
+	TxnLater(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error)
 	LeaseGrant(ctx context.Context, r *rpcpb.LeaseGrantRequest) (*rpcpb.LeaseGrantResponse, error)
 	LeaseRevoke(ctx context.Context, r *rpcpb.LeaseRevokeRequest) (*rpcpb.LeaseRevokeResponse, error)
 	// LeaseRenew gives a lease its whole time again and returns it, in seconds.
@@ -55,6 +58,13 @@ func ifCreate(key []byte, rev int64) *rpcpb.Compare {
 	}
 }
 
+func ifMod(key []byte, rev int64) *rpcpb.Compare {
+	return &rpcpb.Compare{
+		Key: key, Target: rpcpb.Compare_MOD, Result: rpcpb.Compare_EQUAL,
+		TargetUnion: &rpcpb.Compare_ModRevision{ModRevision: rev},
+	}
+}
+
 func ifLease(key []byte, id int64) *rpcpb.Compare {
 	return &rpcpb.Compare{
 		Key: key, Target: rpcpb.Compare_LEASE, Result: rpcpb.Compare_EQUAL,
@@ -68,6 +78,10 @@ func opPut(r *rpcpb.PutRequest) *rpcpb.RequestOp {
 
 func opRange(r *rpcpb.RangeRequest) *rpcpb.RequestOp {
 	return &rpcpb.RequestOp{Request: &rpcpb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+func opTxn(r *rpcpb.TxnRequest) *rpcpb.RequestOp {
+	return &rpcpb.RequestOp{Request: &rpcpb.RequestOp_RequestTxn{RequestTxn: r}}
 }
 
 func opDelete(key []byte) *rpcpb.RequestOp {

@@ -45,6 +45,12 @@
 // # Goroutines
 //
 // gRPC has one for each call. Watch and LeaseKeepAlive streams take a second one, which receives
-// and ends with the stream. The watch for a lost leader runs as long as there are streams that ask for it.
+// and ends with the stream, and Snapshot one that reads the file. The watch for a lost leader runs as long as there are streams that ask for it.
 // With the server made here, Stop returns when all of them have ended.
+//
+// # The end
+//
+// A client may fall silent at any point, and gRPC lets it hold up two things. A handler that sends waits for flow control until its
+// connection is closed, whatever its context says: so it must hold nothing that the member needs to end, such as a read of the
+// file. And Stop waits for connections that have not begun HTTP/2 yet: so the caller cuts them first ([Connections.Cut]).
 package rpc

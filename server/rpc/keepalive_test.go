@@ -41,7 +41,7 @@ func TestKeepAliveOrder(t *testing.T) {
 			if !leading {
 				s.leader.Store(1)
 			}
-			const leases, requests = 50, 5000
+			const leases, requests = 50, 3 * keepAliveQueue
 			stream := keepAliveStream(t, s, leases)
 			id := func(i int) int64 { return int64(i*7%(leases+5)) + 1 } // some do not exist
 			var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestKeepAliveEnds(t *testing.T) {
 	}
 	stream := keepAliveStream(t, s, 3)
 	for id := range int64(3) {
-		if err := stream.Send(&rpcpb.LeaseKeepAliveRequest{ID: id + 1}); err != nil && !errors.Is(err, io.EOF) {
+		if err := stream.Send(&rpcpb.LeaseKeepAliveRequest{ID: id + 1}); !sent(err) {
 			t.Fatal(err)
 		}
 	}

@@ -24,6 +24,8 @@ type Keys interface {
 	Put(ctx context.Context, r *rpcpb.PutRequest) (*rpcpb.PutResponse, error)
 	DeleteRange(ctx context.Context, r *rpcpb.DeleteRangeRequest) (*rpcpb.DeleteRangeResponse, error)
 	Txn(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error)
+	// TxnLater is Txn for a caller who gains nothing by a quick answer.
+	TxnLater(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error)
 	Compact(ctx context.Context, r *rpcpb.CompactionRequest) (*rpcpb.CompactionResponse, error)
 }
 

@@ -88,25 +88,26 @@ func TestRangeBytes(t *testing.T) {
 // filled again before they are sent.
 func TestRangeConcurrent(t *testing.T) {
 	s := serve(t, nil)
-	for i := range 8 {
-		n := byte('a' + i)
-		for j := range 6 {
-			s.mustPut(t, fmt.Sprintf("%c%d", n, j), string(bytes.Repeat([]byte{n}, 9000*(j+1))))
+	const clients, keys = 8, 6
+	var values [clients][keys][]byte
+	for i := range values {
+		for j := range values[i] {
+			values[i][j] = bytes.Repeat([]byte{byte('a' + i)}, 9000*(j+1))
+			s.mustPut(t, fmt.Sprintf("%c%d", 'a'+i, j), string(values[i][j]))
 		}
 	}
 	kv := services.NewKVClient(s.conn)
 	var wg sync.WaitGroup
-	for i := range 8 {
+	for i := range values {
 		wg.Go(func() {
-			n := byte('a' + i)
-			for range 40 {
-				resp, err := kv.Range(with(t), &rpcpb.RangeRequest{Key: []byte{n}, RangeEnd: []byte{n + 1}})
-				if err != nil || len(resp.Kvs) != 6 {
+			for range 12 {
+				resp, err := kv.Range(with(t), &rpcpb.RangeRequest{Key: []byte{byte('a' + i)}, RangeEnd: []byte{byte('b' + i)}})
+				if err != nil || len(resp.Kvs) != keys {
 					t.Errorf("%d keys, %v", len(resp.GetKvs()), err)
 					return
 				}
 				for j, kv := range resp.Kvs {
-					if want := bytes.Repeat([]byte{n}, 9000*(j+1)); !bytes.Equal(kv.Value, want) {
+					if !bytes.Equal(kv.Value, values[i][j]) {
 						t.Errorf("key %s has a value that was not put", kv.Key)
 					}
 				}

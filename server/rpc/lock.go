@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/api/services"
 	"github.com/coordd/coordd/server/lock"
@@ -49,13 +50,12 @@ func (s *LockService) Unlock(ctx context.Context, r *lockpb.UnlockRequest) (*loc
 	return resp, nil
 }
 
-// lockError gives the errors of package lock that the API has no text for a code.
+// lockError keeps the code of those errors of package lock that the v3 API does not know: in its services all others become Unknown.
 func lockError(err error) error {
-	switch {
-	case errors.Is(err, lock.ErrBadRequest):
-		return status.Error(codes.InvalidArgument, err.Error())
-	case errors.Is(err, lock.ErrNotLock), errors.Is(err, lock.ErrMixedLimits):
-		return status.Error(codes.FailedPrecondition, err.Error())
+	for _, own := range []*errs.Error{errs.ErrNotLock, errs.ErrMixedLimits, errs.ErrLockRequest} {
+		if errors.Is(err, own) {
+			return status.Error(codes.Code(own.Kind()), own.Error())
+		}
 	}
 	return err
 }

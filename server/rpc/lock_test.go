@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/coordd/coordd/api/coorddpb"
 	"github.com/coordd/coordd/api/electionpb"
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/errs/grpcerr"
 	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/api/services"
@@ -114,7 +117,8 @@ func TestUntrackedConnection(t *testing.T) {
 	m.Services.Close()
 }
 
-// The texts are the API's; the codes of what it has a text for are Unknown for its own services, and tell more for the others.
+// The texts are the API's; the codes of what it has a text for are Unknown for its own services, and tell more for the others. A client
+// tells the conditions apart by errors.Is, whatever the code, and learns their kinds.
 func TestLockErrors(t *testing.T) {
 	m := serve(t, choosesIDs)
 	defer m.Services.Close()
@@ -132,21 +136,28 @@ func TestLockErrors(t *testing.T) {
 	_, bad := locks.Lock(with(t), &lockpb.LockRequest{Name: []byte("l"), Limit: -1})
 	_, noLeader := elections.Leader(with(t), &electionpb.LeaderRequest{Name: []byte("e")})
 	_, noField := elections.Resign(with(t), &electionpb.ResignRequest{})
+	_, notLeader := elections.Proclaim(with(t), &electionpb.ProclaimRequest{Leader: &electionpb.LeaderKey{Key: []byte("e/1"), Rev: 1}})
 	for _, c := range []struct {
 		err  error
 		code codes.Code
 		text string
+		is   *errs.Error
+		kind errs.Kind
 	}{
-		{unknown, codes.Unknown, "etcdserver: requested lease not found"},
-		{noLock, codes.FailedPrecondition, "lock: the key is not that of a lock or election"},
-		{bad, codes.InvalidArgument, "lock: the fields"},
-		{noLeader, codes.Unknown, "election: no leader"},
-		{noField, codes.Unknown, `"leader" field must be provided`},
-		{hold(&coorddpb.HoldRequest{Name: []byte("l"), Lease: 99}), codes.NotFound, "etcdserver: requested lease not found"},
-		{hold(&coorddpb.HoldRequest{Key: []byte("data")}), codes.FailedPrecondition, "lock: the key is not"},
+		{unknown, codes.Unknown, "etcdserver: requested lease not found", errs.ErrLeaseNotFound, errs.NotFound},
+		{noLock, codes.FailedPrecondition, "lock: the key is not that of a lock or election", errs.ErrNotLock, errs.FailedPrecondition},
+		{bad, codes.InvalidArgument, "lock: the fields", errs.ErrLockRequest, errs.InvalidArgument},
+		{noLeader, codes.Unknown, "election: no leader", errs.ErrElectionNoLeader, errs.NotFound},
+		{notLeader, codes.Unknown, "election: not leader", errs.ErrElectionNotLeader, errs.FailedPrecondition},
+		{noField, codes.Unknown, `"leader" field must be provided`, errs.ErrElectionLeaderMissing, errs.InvalidArgument},
+		{hold(&coorddpb.HoldRequest{Name: []byte("l"), Lease: 99}), codes.NotFound, "etcdserver: requested lease not found", errs.ErrLeaseNotFound, errs.NotFound},
+		{hold(&coorddpb.HoldRequest{Key: []byte("data")}), codes.FailedPrecondition, "lock: the key is not", errs.ErrNotLock, errs.FailedPrecondition},
 	} {
 		if s := status.Convert(c.err); s.Code() != c.code || !strings.HasPrefix(s.Message(), c.text) {
 			t.Errorf("%v: want %v %q", c.err, c.code, c.text)
+		}
+		if got := grpcerr.FromStatus(c.err); !errors.Is(got, c.is) || errs.KindOf(got) != c.kind {
+			t.Errorf("a client finds %v of kind %v, want %v of kind %v", got, errs.KindOf(got), c.is, c.kind)
 		}
 	}
 }

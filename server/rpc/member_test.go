@@ -30,8 +30,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testPatience bounds waiting for something that must come.
-const testPatience = 20 * time.Second
+// testPatience bounds waiting for something that must come, so that what hangs is told of with its name. It is far longer than a
+// busy machine needs.
+const testPatience = 2 * time.Minute
 
 // testMember is a member without a log: the replicated state machine itself, given one request after
 // another. What a cluster would decide (leader, role, version) is set by the test.
@@ -130,6 +131,10 @@ func (n *testMember) Put(_ context.Context, r *rpcpb.PutRequest) (*rpcpb.PutResp
 
 func (n *testMember) DeleteRange(_ context.Context, r *rpcpb.DeleteRangeRequest) (*rpcpb.DeleteRangeResponse, error) {
 	return as[*rpcpb.DeleteRangeResponse](n.do(&requestpb.InternalRaftRequest{DeleteRange: r}))
+}
+
+func (n *testMember) TxnLater(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {
+	return n.Txn(ctx, r)
 }
 
 func (n *testMember) Txn(_ context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {

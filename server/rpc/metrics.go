@@ -49,7 +49,9 @@ func newMetrics(to prometheus.Registerer, extensive bool) (*metrics, error) {
 	requests := vec("etcd_server_client_requests_total", "Calls, by the client's API version.", "type", "client_api_version")
 	m.unary.vec, m.unary.typ = requests, "unary"
 	m.stream.vec, m.stream.typ = requests, "stream"
-	all := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, requests}
+	revision := prometheus.NewGauge(prometheus.GaugeOpts{Name: "etcd_debugging_auth_revision", Help: "The revision of users and roles."})
+	revision.Set(authRevision)
+	all := []prometheus.Collector{m.started, m.handled, m.received, m.sent, m.bytesReceived, m.bytesSent, requests, revision}
 	if extensive {
 		m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "grpc_server_handling_seconds", Help: "Time from the request to the end of the call.", Buckets: prometheus.DefBuckets,

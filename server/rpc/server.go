@@ -186,6 +186,8 @@ const (
 	// ones, which costs a good deal of each call when calls are small.
 	streamWindow     = 1 << 20
 	connectionWindow = 4 << 20
+	// greetingTimeout is how long a client may take to begin HTTP/2.
+	greetingTimeout = 10 * time.Second
 	// callWorkers is the number of goroutines that are kept for calls, so that their stacks need not grow again in each:
 	// a sixth of a small call's time. Calls beyond that get a goroutine of their own.
 	callWorkers = 128
@@ -206,6 +208,7 @@ func (s *Services) NewServer(opts ...grpc.ServerOption) *grpc.Server {
 func (s *Services) transport() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(TrackConnections(insecure.NewCredentials())),
+		grpc.ConnectionTimeout(greetingTimeout),
 		grpc.ForceServerCodecV2(meteredCodec{m: s.metrics}),
 		grpc.MaxRecvMsgSize(int(s.cfg.MaxRequestBytes) + receiveOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),

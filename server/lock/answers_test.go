@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/coordd/coordd/api/coorddpb"
+	"github.com/coordd/coordd/api/errs"
+	"github.com/coordd/coordd/api/lockpb"
+	"github.com/coordd/coordd/api/rpcpb"
+)
+
+// answering is a store that answers for leases as the test says.
+type answering struct {
+	Store
+	timeToLive func(*rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error)
+}
+
+func (a *answering) LeaseTimeToLive(_ context.Context, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
+	return a.timeToLive(r)
+}
+
+// with puts the service of a member that nobody has used yet on a store.
+func (m *member) with(s Store) { m.Service = New(Options{Store: s, Hub: m.node.Hub()}) }
+
+// A call with a lock delay that fails in the end, the guard's goroutine being there already, leaves neither key nor guard.
+func TestFailedCallTakesItsGuardAlong(t *testing.T) {
+	m := one(t)
+	m.with(&answering{m.node, func(r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
+		return &rpcpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}, nil
+	}})
+	id := m.lease(600)
+	for range 20 {
+		r := ask1("l", id)
+		r.LockDelayMs = 60_000
+		if _, err := m.Lock(bg(t), Connection{}, r); !errors.Is(err, errs.ErrSessionExpired) {
+			t.Fatal(err)
+		}
+	}
+	until(t, "keys and guards to go", func() bool { return len(m.keys("l")) == 0 })
+}
+
+// What a lease has left is told in whole seconds; in its last one the lock is still held.
+func TestHoldThroughTheLastSecond(t *testing.T) {
+	m := one(t)
+	var asked atomic.Int32
+	m.with(&answering{m.node, func(r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
+		resp := &rpcpb.LeaseTimeToLiveResponse{ID: r.ID, GrantedTTL: 600}
+		if asked.Add(1) > 4 {
+			resp.TTL = -1
+		}
+		return resp, nil
+	}})
+	s := m.hold(&coorddpb.HoldRequest{Name: []byte("l"), Lease: m.lease(600)})
+	s.want(t, held, none)
+	s.want(t, lost, coorddpb.HoldReason_HOLD_REASON_LEASE_ENDED)
+	if n := asked.Load(); n < 5 {
+		t.Errorf("lost after %d answers, in the first four of which the lease lived", n)
+	}
+}
+
+// Who has gone before it is told that it holds a lock does not keep it.
+func TestGoneBeforeTheAnswer(t *testing.T) {
+	m := one(t)
+	ctx, leave := context.WithCancel(bg(t))
+	m.with(&answering{m.node, func(r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
+		leave() // the last thing the call asks
+		return &rpcpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: 600, GrantedTTL: 600}, nil
+	}})
+	if _, err := m.Lock(ctx, Connection{}, &lockpb.LockRequest{Name: []byte("l"), Lease: m.lease(600)}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	until(t, "the key to go", func() bool { return len(m.keys("l")) == 0 })
+}
+
+// A call that gives up leaves the key to another call with the same lease, at whatever member; the last one takes it along.
+func TestGivingUpLeavesOthersTheKey(t *testing.T) {
+	ms := cluster(t, 3)
+	id := ms[0].lease(600)
+	holder := ms[0].mustLock(ask1("l", ms[0].lease(600)))
+	quit := func(c <-chan outcome, leave context.CancelFunc) {
+		t.Helper()
+		leave()
+		if o := await(t, c); !errors.Is(o.err, context.Canceled) {
+			t.Fatal(o.err)
+		}
+	}
+	stand := func(m *member) (<-chan outcome, context.CancelFunc) {
+		ctx, leave := context.WithCancel(bg(t))
+		before := ms[0].node.Revision()
+		c := m.later(ctx, ask1("l", id))
+		until(t, "the call to stand", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			l := m.lines["l"]
+			if l == nil {
+				return false
+			}
+			p := l.tickets[string(keyOf([]byte("l"), id))]
+			return p != nil && p.mod > before
+		})
+		return c, leave
+	}
+	first, leaveFirst := stand(ms[0])
+	second, leaveSecond := stand(ms[1])
+	third, leaveThird := stand(ms[1])
+	quit(first, leaveFirst)
+	quit(third, leaveThird)
+	if n := len(ms[0].keys("l")); n != 2 {
+		t.Fatalf("%d keys, want the holder's and that of the call which waits", n)
+	}
+	quit(second, leaveSecond)
+	if n := len(ms[0].keys("l")); n != 1 {
+		t.Fatalf("%d keys, want the holder's alone", n)
+	}
+	again, _ := stand(ms[0])
+	ms[0].mustUnlock(holder)
+	if o := await(t, again); o.err != nil {
+		t.Error(o.err)
+	}
+}
