@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -32,8 +33,10 @@ type cluster struct {
 	history  *history
 	ledger   *ledger
 	wg       sync.WaitGroup
+	closing  atomic.Bool     // nothing starts again
 	stop     context.Context // ends when the workload ends
 	stopNow  context.CancelFunc
+	stopNet  context.CancelFunc
 
 	mu        sync.Mutex // guards all below
 	violation []Violation
@@ -57,6 +60,8 @@ func newCluster(seed uint64, s shape, dir string) (*cluster, error) {
 	}
 	c.timeline = &timeline{begun: c.begun}
 	c.stop, c.stopNow = context.WithCancel(context.Background())
+	carrying, stop := context.WithCancel(context.Background())
+	c.stopNet = stop
 	var initial []string
 	for i := range s.members {
 		initial = append(initial, fmt.Sprintf("m%d=%s", i+1, peerURL(i)))
@@ -78,6 +83,7 @@ func newCluster(seed uint64, s shape, dir string) (*cluster, error) {
 		c.index[m.id] = i
 		c.members = append(c.members, m)
 	}
+	c.wg.Go(func() { c.network.carry(carrying) })
 	return c, nil
 }
 
@@ -127,6 +133,16 @@ func (c *cluster) heard(message string) {
 
 // rest waits until no member does anything, its disk included.
 func (c *cluster) rest() { synctest.Wait() }
+
+// awake waits while a member is paused: a client's call waits for the process, and so does the answer.
+func (c *cluster) awake(ctx context.Context, member int) {
+	if over := c.network.paused(c.members[member].id); over != nil {
+		select {
+		case <-over:
+		case <-ctx.Done():
+		}
+	}
+}
 
 // revive starts a member that is down.
 func (c *cluster) revive(m *member) {
@@ -209,8 +225,10 @@ func (c *cluster) heal() bool {
 	c.network.set(func() {
 		c.network.weather = weather{}
 		clear(c.network.cuts)
-		clear(c.network.held)
 	})
+	for _, m := range c.members {
+		c.network.resume(m.id, true)
+	}
 	c.rest()
 	for _, m := range c.members {
 		m.mu.Lock()
@@ -227,10 +245,12 @@ func (c *cluster) heal() bool {
 
 // close ends all members.
 func (c *cluster) close() {
+	c.closing.Store(true)
 	c.stopNow()
 	c.rest()
 	for _, m := range c.members {
 		m.cut(true)
 	}
+	c.stopNet()
 	c.wg.Wait()
 }

@@ -11,9 +11,18 @@
 //   - The network replaces package peer by way of server.Config.NewTransport. It encodes and decodes each message as the product does, and
 //     loses, doubles, delays and reorders them; forwarded proposals alone are not doubled, since the product's streams deliver once
 //     and raft would make two entries of one.
-//   - Faults (Fault) are drawn before the run, so a plan can be printed, cut down (shrink) and played again.
-//   - Clients of registers put, get, delete and run transactions over several keys; holders make leases, renew and leave them;
-//     watchers follow all of it from any revision, on one member after another; the compactor forgets history and compares checksums.
+//   - Time is virtual and the same for all, but in every second run each member's clock has a rate of its own: its ticks come at that rate,
+//     and by server.Config.Clock its leases are timed by it.
+//   - Faults (Fault) are drawn before the run, so a plan can be printed, cut down (shrink) and played again. A pause stops a member where
+//     it sends (end.Send), so its drive loop stands still, and with that all that waits for it; calls of clients wait until it goes on, and
+//     so do answers on their way out.
+//   - Clients of registers put, get, delete and run transactions over several keys; holders make leases, renew, question, end and leave
+//     them, each with a habit of its own; watchers follow all of it from any revision, on one member after another; the compactor
+//     forgets history and compares checksums.
+//   - Contenders want a few locks, candidates an election, by the service of package lock of each member: they wait, try, hold streams, share,
+//     give up, lose their connection or their lease, revoke it while they wait, give back twice, late and elsewhere, and go on writing when they
+//     have lost. Some queue up with transactions, as package concurrency of the client does. Observers follow the election on both kinds of
+//     streams. The lockBook has all of it.
 //
 // # What is checked
 //
@@ -25,10 +34,20 @@
 //   - Each answer against the ledger (verdict): what was acknowledged is there, at that revision and nowhere else; reads, also
 //     stale ones, give what was there; conditions were decided rightly; and revisions follow real time.
 //   - The registers once more, by porcupine and a specification that shares no code with the rest (registersModel).
-//   - Leases: none ends, and none is said to be gone, before its time since the last renewal's call is over; and none later than leaseSlack
-//     after that time has passed without a disturbance.
+//   - Leases: none ends, and none is said to be gone or to have less left, before its time since the last renewal's call is over; none later
+//     than leaseSlack after that time has passed without a disturbance; and none is renewed once its end was acknowledged. Clocks at
+//     different rates are allowed what they may make of it (shape.shortest, shape.longest).
+//   - Locks and elections against the ledger (lockJudge). Who was told that it holds a lock stood, at the revision of the answer, among the first of
+//     those whose places were there; places were asked for, and are deleted only by whoever has them, or when the lease may have ended,
+//     which is not before it was said to; who gave up has left none; who waits is told of its turn, and of its place's end, in time
+//     (tellWithin); lists, leaders and proclaimed values are those of their revision; observers are told each change in order, once,
+//     and never one who does not lead.
+//   - What an exclusive lock guards (resource) takes no token after a larger one, and refuses none that still holds.
+//   - The locks once more, by porcupine and a specification that knows nothing of the ledger (lockModel): a holder's time ends with what its owner
+//     did, or with the time that its lease was said to last.
 //   - Checksums of all members at the same revision; all content of all members at the end.
 //   - A member never ends by itself while its disk is well, always starts again, and all serve within recovery after the last fault.
+//   - A member whose log has a flipped bit refuses to start and says where, or has lost nothing (flip).
 //
 // # What a seed determines
 //
@@ -39,21 +58,32 @@
 //
 // # Limits
 //
-// Time stands still while a goroutine waits for a mutex. A slow flush holds the log's, and releasing log waits for it, so a run has either slow
-// disks or released log. A pause holds a member's messages back; its goroutines go on. Clocks of raft run at different rates, clocks of
-// leases do not. The data file never loses what bbolt has flushed, nor gets half of a commit other than by being copied in the middle of
-// one. Members are not wiped, and bits not flipped: both need a member to be replaced while the cluster runs.
+// Time stands still while a goroutine waits for a sync.Mutex, so nobody may hold one who sleeps: the log's own locks are channels for that
+// reason, and slow are flushes and removals of the log's files, not those of the data file. In a pause a member's timers go on, so
+// a request may time out in it; its ticks do not. The data file never loses what bbolt has flushed, nor gets half of a commit other than
+// by being copied in the middle of one, and its bits are not flipped: it has no checksums that would tell. Members are not wiped: a
+// member that has lost its files may not come back under its id, and until members can be replaced nobody else can come
+// (TestWipedMember shows what happens).
+//
+// Of locks: a place whose write had an unknown outcome may stand until its lease ends. That waiters are told in
+// time is judged when no fault is left, in the last seconds of work (peace); before that faults follow too closely.
+//
+// # The page of a failure
+//
+// A failed run leaves a page (Result.WritePage) for somebody who was not there: what is broken; a lane for each member, when it was up and led and
+// when it was cut off, paused or had a bad disk; below, who had operations under way around the violation, with those marked that it is
+// about; and the timeline. It is one file without scripts. If porcupine found what is broken with the registers, its own page is beside it.
 //
 // # More workloads
 //
-// Locks, elections, membership, defragments and restores take their place in workload: a loop that ends with cluster.stop, using cluster.pick
-// for a node, and a check called by workload.verify. A further kind of fault is a case in cluster.begin and cluster.end, and a
+// Membership, defragments and restores take their place in workload: a loop that ends with cluster.stop, using cluster.pick
+// for a node, and a check called by workload.verify. cluster.pickLocks gives a member with its service of locks. A further kind of fault is a case in cluster.begin and cluster.end, and a
 // name in drawFault.
 //
 // # Goroutines and locks
 //
 // One goroutine, Run's caller, plays the faults; it alone starts and stops members. All others are counted in cluster.wg and have
 // ended when Run returns. member.mu guards a member's present life and is never held while a node opens or closes; cluster.mu what has been found
-// and counted; network.mu the network; ledger.mu, history.mu and timeline.mu their lists. member.mu is taken before the others, and no other two
+// and counted; network.mu the network; ledger.mu, history.mu, timeline.mu and lockBook.mu their lists. member.mu is taken before the others, and no other two
 // together.
 package sim

@@ -135,7 +135,9 @@ func (h *history) add(o *op) {
 // do runs a request at a node and notes what came of it.
 func (c *cluster) do(ctx context.Context, client, member int, n *server.Node, r request) *op {
 	o := &op{client: client, member: member, node: n, call: c.now(), req: r}
+	c.awake(ctx, member)
 	err := o.run(ctx, n)
+	c.awake(ctx, member)
 	o.back = c.now()
 	switch {
 	case err != nil:

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,30 +28,37 @@ type member struct {
 	tick time.Duration
 	rng  *rand.Rand // of what power cuts leave
 
-	mu     sync.Mutex // guards all below
-	mem    *vfs.Mem   // of the log; survives lives
-	plan   *vfs.Plan  // of this life
-	node   *server.Node
-	end    *end
-	ctx    context.Context // ends with this life
-	cancel context.CancelFunc
-	up     bool
-	sick   bool // its disk is made to fail in this life
-	lives  int
+	mu  sync.Mutex // guards all below
+	mem *vfs.Mem   // of the log; survives lives
+	// refused is the log with a flipped bit, on which the next start must fail; nil for none.
+	refused *vfs.Mem
+	plan    *vfs.Plan // of this life
+	node    *server.Node
+	end     *end
+	ctx     context.Context // ends with this life
+	cancel  context.CancelFunc
+	up      bool
+	sick    bool // its disk is made to fail in this life
+	lives   int
+
+	locks *lockService // of this life
 }
 
 // dataDir is the data directory of a life.
 func (m *member) dataDir(life int) string { return filepath.Join(m.dir, fmt.Sprintf("life%d", life)) }
 
+func (m *member) walDir() string { return filepath.Join(m.dir, "wal") }
+
 // config is how the member runs in its current life.
 func (m *member) config() server.Config {
 	c := m.c
 	return server.Config{
-		Name: m.name, DataDir: m.dataDir(m.lives), WALDir: filepath.Join(m.dir, "wal"),
+		Name: m.name, DataDir: m.dataDir(m.lives), WALDir: m.walDir(),
 		InitialCluster: c.initial, ClusterToken: "sim", NewCluster: true,
 		PeerURLs: []string{peerURL(m.i)}, ClientURLs: []string{"http://" + m.name + ":2379"},
 		Tick: m.tick, PreVote: true, InitialTickAdvance: true,
 		SnapshotCount: c.shape.snapshotCount, CatchUpEntries: c.shape.catchUp,
+		Clock:           func() time.Duration { return time.Duration(float64(c.now()) * c.shape.rate(m.i)) },
 		CompactionBatch: 20, BatchInterval: c.shape.batch, SegmentBytes: c.shape.segment,
 		NewTransport: func(p peer.Config) (server.Transport, error) {
 			m.end = c.network.newEnd(p)
@@ -87,19 +91,24 @@ func (m *member) start() error {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.c.timeline.add(m.name, "started, life %d", m.lives)
 	m.c.count(func(s *Stats) { s.Starts++ })
+	m.openLocks(n)
 	m.c.wg.Go(func() { m.watchEnd(n) })
 	return nil
 }
 
-// slowDown makes each flush of the disk take its time, so that power is cut in the middle of some.
+// slowDown makes the disk take its time, so that power is cut in the middle of what it does.
 func (m *member) slowDown() {
-	slowest := m.c.shape.slowDisk
+	m.slowOp(vfs.OpSync|vfs.OpSyncDir, m.c.shape.slowDisk)
+	m.slowOp(vfs.OpRemove, m.c.shape.slowRemoval)
+}
+
+func (m *member) slowOp(op vfs.Op, slowest time.Duration) {
 	if slowest == 0 {
 		return
 	}
 	rng := rand.New(rand.NewPCG(m.c.seed, uint64(100*m.i+m.lives)))
 	var mu sync.Mutex
-	m.plan.Add(vfs.Fault{Op: vfs.OpSync, Hook: func(vfs.Op, string) {
+	m.plan.Add(vfs.Fault{Op: op, Hook: func(vfs.Op, string) {
 		mu.Lock()
 		took := time.Duration(rng.Int64N(int64(slowest)))
 		mu.Unlock()
@@ -130,6 +139,9 @@ func (m *member) downLocked(mem *vfs.Mem) {
 	m.cancel()
 	from := filepath.Join(m.dataDir(m.lives), "member", "snap")
 	m.lives++
+	if m.c.closing.Load() {
+		return // there is no next life
+	}
 	if err := copyFiles(from, filepath.Join(m.dataDir(m.lives), "member", "snap")); err != nil {
 		m.c.violate("sim: copying the files of %s: %v", m.name, err)
 	}
@@ -191,12 +203,13 @@ func (m *member) fail(f vfs.Fault) {
 // stop ends the life in good order.
 func (m *member) stop() {
 	m.mu.Lock()
-	n := m.node
+	n, locks := m.node, m.locks
 	m.node = nil // watchEnd leaves it to us
 	m.mu.Unlock()
 	if n == nil {
 		return
 	}
+	locks.Stop()
 	err := n.Close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,55 +228,4 @@ func (m *member) live() (*server.Node, context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.node, m.ctx
-}
-
-// copyFiles copies a directory that may be changed meanwhile, by renames and by appending only: it begins
-// again when the names have changed.
-func copyFiles(from, to string) error {
-	for {
-		before, err := listing(from)
-		if err != nil {
-			return err
-		}
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		if err := os.MkdirAll(to, 0o700); err != nil {
-			return err
-		}
-		for _, f := range before {
-			data, err := os.ReadFile(filepath.Join(from, f.Name()))
-			if err == nil {
-				err = os.WriteFile(filepath.Join(to, f.Name()), data, 0o600)
-			}
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-		after, err := listing(from)
-		if err != nil {
-			return err
-		}
-		if slices.EqualFunc(before, after, os.SameFile) {
-			return nil
-		}
-	}
-}
-
-func listing(dir string) (infos []fs.FileInfo, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
 }

@@ -2,9 +2,7 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,11 +12,15 @@ import (
 // This file is the second opinion on the registers: a sequential specification, and porcupine's search for an
 // order that satisfies it. It shares no code with verify.go.
 
-// registers is the state of the specification: what each register holds, and the newest revision seen.
+// registers is the state of the specification: what each register holds, "" = nothing, and the newest revision seen. It is
+// small and comparable because the search makes and compares very many.
 type registers struct {
-	values map[string]string
+	values [maxKeys]string
 	rev    int64
 }
+
+// register is the place of a key.
+func register(key string) int { return int(key[len(registerPrefix)] - '0') }
 
 // outcome is what a client got, and what the ledger has settled.
 type outcome struct {
@@ -30,21 +32,20 @@ type outcome struct {
 // registersModel is the specification. Inputs are requests, outputs are outcomes.
 func registersModel() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return registers{map[string]string{}, 1} },
+		Init: func() any { return registers{rev: 1} },
 		Step: func(s, in, out any) (bool, any) {
 			next, ok := s.(registers).step(in.(request), out.(outcome))
 			return ok, next
 		},
-		Equal: func(a, b any) bool {
-			x, y := a.(registers), b.(registers)
-			return x.rev == y.rev && maps.Equal(x.values, y.values)
-		},
+		Equal:             func(a, b any) bool { return a.(registers) == b.(registers) },
 		DescribeOperation: func(_, out any) string { return out.(outcome).op.String() },
 		DescribeState: func(s any) string {
 			r := s.(registers)
 			var b strings.Builder
-			for _, k := range slices.Sorted(maps.Keys(r.values)) {
-				fmt.Fprintf(&b, "%s=%s ", k, r.values[k])
+			for k, v := range r.values {
+				if v != "" {
+					fmt.Fprintf(&b, "%s%d=%s ", registerPrefix, k, v)
+				}
 			}
 			return fmt.Sprintf("%s@%d", b.String(), r.rev)
 		},
@@ -52,37 +53,40 @@ func registersModel() porcupine.Model {
 }
 
 func (s registers) step(r request, out outcome) (next registers, ok bool) {
+	if out.rev != 0 && out.rev < s.rev {
+		return s, false
+	}
 	holds := true
 	for _, c := range r.conds {
-		holds = holds && s.values[c.key] == c.value
+		holds = holds && s.values[register(c.key)] == c.value
 	}
 	if out.known && holds != out.op.succeeded {
 		return s, false
 	}
-	next = registers{maps.Clone(s.values), s.rev}
+	next = s
 	wrote := false
 	for i, a := range r.actions(holds) {
-		held := s.values[a.key]
+		held := s.values[register(a.key)]
 		switch a.kind {
 		case get:
 			if out.known && out.op.results[i].cell.Value != held {
 				return s, false
 			}
 		case put:
-			next.values[a.key], wrote = a.value, true
+			next.values[register(a.key)], wrote = a.value, true
 		default:
 			if out.known && (out.op.results[i].deleted == 1) != (held != "") {
 				return s, false
 			}
 			wrote = wrote || held != ""
-			delete(next.values, a.key)
+			next.values[register(a.key)] = ""
 		}
 	}
 	switch {
 	case out.rev == 0 && wrote:
 		next.rev++ // at the least
 	case out.rev == 0:
-	case wrote && out.rev <= s.rev, out.rev < s.rev:
+	case wrote && out.rev <= s.rev:
 		return s, false
 	default:
 		next.rev = out.rev

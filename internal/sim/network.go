@@ -1,32 +1,15 @@
 package sim
 
 import (
-	"bytes"
+	"container/heap"
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"github.com/coordd/coordd/api/peerpb"
-	"github.com/coordd/coordd/api/rpcpb"
-	"github.com/coordd/coordd/peer"
-	"github.com/coordd/coordd/pkg/raftcodec"
-	"github.com/coordd/coordd/server"
 )
 
 // baseDelay is how long a message is under way at the least.
 const baseDelay = 100 * time.Microsecond
-
-// errLost is how a call between members fails on a bad network, as gRPC would say it.
-var errLost = status.Error(codes.Unavailable, "sim: the network lost the call")
 
 // weather is what the network does to messages, besides cuts.
 type weather struct {
@@ -36,18 +19,27 @@ type weather struct {
 }
 
 // network carries messages between the ends of running members. Messages are encoded and decoded on
-// the way, so members share no memory.
+// the way, so members share no memory. One goroutine, carry's, delivers them in the order in which they arrive.
 type network struct {
 	seed uint64
+	wake chan struct{} // holds one token when a parcel arrives sooner than those before
 
 	mu      sync.Mutex // guards all below
 	ends    map[uint64]*end
 	links   map[[2]uint64]*link
+	parcels parcels
+	sent    uint64 // parcels ever
 	weather weather
 	cuts    map[int]func(from, to uint64) bool // by fault; true = nothing gets from one to the other
-	held    map[uint64]time.Time               // members that are paused until then
+	held    map[uint64]*hold                   // members that are paused
 	lost    int                                // messages
 	carried int
+}
+
+// hold is a pause of a member.
+type hold struct {
+	until time.Time
+	over  chan struct{} // closed when it has ended
 }
 
 // link is one direction between two members, with a source of randomness of its own, so that what
@@ -59,8 +51,8 @@ type link struct {
 
 func newNetwork(seed uint64) *network {
 	return &network{
-		seed: seed, ends: map[uint64]*end{}, links: map[[2]uint64]*link{},
-		cuts: map[int]func(from, to uint64) bool{}, held: map[uint64]time.Time{},
+		seed: seed, wake: make(chan struct{}, 1), ends: map[uint64]*end{}, links: map[[2]uint64]*link{},
+		cuts: map[int]func(from, to uint64) bool{}, held: map[uint64]*hold{},
 	}
 }
 
@@ -69,6 +61,41 @@ func (n *network) set(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
+}
+
+// pause holds a member until then at the latest; resume ends it. A member that is paused already is
+// so for as long as the later of both.
+func (n *network) pause(id uint64, until time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.held[id]
+	if h == nil {
+		h = &hold{over: make(chan struct{})}
+		n.held[id] = h
+	}
+	if until.After(h.until) {
+		h.until = until
+	}
+}
+
+// resume lets a member go on whose pause is over by now, or whatever the time if it must.
+func (n *network) resume(id uint64, must bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h := n.held[id]; h != nil && (must || !time.Now().Before(h.until)) {
+		close(h.over)
+		delete(n.held, id)
+	}
+}
+
+// paused is closed when the present pause of a member has ended; nil if it is not paused.
+func (n *network) paused(id uint64) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h := n.held[id]; h != nil {
+		return h.over
+	}
+	return nil
 }
 
 // cutLocked reports whether nothing gets from one member to the other.
@@ -81,22 +108,22 @@ func (n *network) cutLocked(from, to uint64) bool {
 	return false
 }
 
-// routeLocked decides about one message: how long each of its copies takes. once = there is one copy at most.
-func (n *network) routeLocked(from, to uint64, once bool) (delays []time.Duration) {
+// postLocked decides about one message: how many copies of it arrive, and when. once = one copy at most.
+func (n *network) postLocked(from, to uint64, once bool, deliver func(*end)) (copies int) {
 	if n.cutLocked(from, to) {
 		n.lost++
-		return nil
+		return 0
 	}
 	l := n.links[[2]uint64{from, to}]
 	if l == nil {
 		l = &link{rng: rand.New(rand.NewPCG(n.seed, from*31+to))}
 		n.links[[2]uint64{from, to}] = l
 	}
-	copies := 1
 	if l.rng.Float64() < n.weather.drop {
 		n.lost++
-		return nil
+		return 0
 	}
+	copies = 1
 	if l.rng.Float64() < n.weather.dup && !once {
 		copies = 2
 	}
@@ -107,254 +134,108 @@ func (n *network) routeLocked(from, to uint64, once bool) (delays []time.Duratio
 			at = at.Add(time.Duration(l.rng.Int64N(int64(n.weather.delay))))
 		}
 		for _, id := range [2]uint64{from, to} {
-			if until := n.held[id]; at.Before(until) {
-				at = until
+			if h := n.held[id]; h != nil && at.Before(h.until) {
+				at = h.until
 			}
 		}
 		if !n.weather.reorder && !at.After(l.last) {
 			at = l.last.Add(time.Nanosecond)
 		}
 		l.last = at
-		delays = append(delays, at.Sub(now))
+		n.sent++
+		heap.Push(&n.parcels, parcel{at, n.sent, from, to, deliver})
 	}
-	n.carried += len(delays)
-	return delays
+	n.carried += copies
+	return copies
 }
 
-// arrive is the end a message reaches, nil when it is lost after all.
-func (n *network) arrive(from, to uint64) *end {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cutLocked(from, to) {
-		n.lost++
-		return nil
-	}
-	return n.ends[to]
-}
-
-// post sends data; deliver runs on a goroutine of its own for each copy that arrives.
+// post sends something; carry's goroutine calls deliver for each copy that arrives, which must not block.
 func (n *network) post(from, to uint64, once bool, deliver func(*end)) (sent bool) {
 	n.mu.Lock()
-	delays := n.routeLocked(from, to, once)
-	n.mu.Unlock()
-	for _, d := range delays {
-		time.AfterFunc(d, func() {
-			if e := n.arrive(from, to); e != nil && !e.dead.Load() {
-				deliver(e)
-			}
-		})
-	}
-	return len(delays) > 0
-}
-
-// hop takes a call one way, and fails like a broken connection.
-func (n *network) hop(ctx context.Context, from, to uint64) (*end, error) {
-	there := make(chan *end, 1)
-	if !n.post(from, to, true, func(e *end) { there <- e }) {
-		return nil, errLost
-	}
-	lost := time.NewTimer(3 * time.Second)
-	defer lost.Stop()
-	select {
-	case e := <-there:
-		return e, nil
-	case <-lost.C:
-		return nil, errLost
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-}
-
-// end is one running member's place in the network; it is the member's server.Transport.
-type end struct {
-	network *network
-	cfg     peer.Config
-	since   time.Time
-	ctx     context.Context // ends with the end
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-	dead    atomic.Bool // its member has lost power: nothing goes in or out
-	closed  atomic.Bool
-
-	mu      sync.Mutex      // guards all below
-	members map[uint64]bool // the others
-	sending map[uint64]bool // a snapshot to them
-}
-
-var _ server.Transport = (*end)(nil)
-
-// newEnd makes the end of a member that starts.
-func (n *network) newEnd(cfg peer.Config) *end {
-	e := &end{network: n, cfg: cfg, since: time.Now(), members: map[uint64]bool{}, sending: map[uint64]bool{}}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	return e
-}
-
-// Start makes the end reachable.
-func (e *end) Start() {
-	e.network.set(func() { e.network.ends[e.cfg.MemberID] = e })
-}
-
-// Serve is not used: the network has no listeners.
-func (e *end) Serve(net.Listener) error {
-	return errors.New("sim: the simulated network has no listeners")
-}
-
-// SetMembers says who the others are.
-func (e *end) SetMembers(urls map[uint64][]string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	clear(e.members)
-	for id := range urls {
-		e.members[id] = true
-	}
-	return nil
-}
-
-// off takes the end out of the network at once.
-func (e *end) off() {
-	e.dead.Store(true)
-	e.network.set(func() {
-		if e.network.ends[e.cfg.MemberID] == e {
-			delete(e.network.ends, e.cfg.MemberID)
+	defer n.mu.Unlock()
+	before := n.sent
+	copies := n.postLocked(from, to, once, deliver)
+	if copies > 0 && n.parcels[0].n > before {
+		select {
+		case n.wake <- struct{}{}:
+		default:
 		}
-	})
-}
-
-// Close takes the end out of the network and waits for what it does.
-func (e *end) Close() error {
-	e.mu.Lock() // no snapshot begins after this
-	e.closed.Store(true)
-	e.mu.Unlock()
-	e.off()
-	e.cancel()
-	e.wg.Wait()
-	return nil
-}
-
-// Send puts messages on their way.
-func (e *end) Send(msgs []*raftpb.Message) {
-	if e.dead.Load() {
-		return
 	}
-	for _, m := range msgs {
-		to := m.GetTo()
-		if m.GetType() == raftpb.MsgSnap {
-			if !e.startSnapshot(m) {
-				e.cfg.Raft.ReportSnapshot(to, false)
+	return copies > 0
+}
+
+// carry delivers parcels until ctx ends.
+func (n *network) carry(ctx context.Context) {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		p, to, wait := n.arrival()
+		if wait == 0 {
+			if to != nil && !to.dead.Load() {
+				p.deliver(to)
 			}
 			continue
 		}
-		data := raftcodec.AppendBatch(nil, []*raftpb.Message{m})
-		// The product sends a frame once on a stream that delivers it once. raft bears copies of all messages
-		// but of a proposal, which would be two proposals.
-		once := m.GetType() == raftpb.MsgProp
-		if !e.network.post(e.cfg.MemberID, to, once, func(o *end) { o.receive(data) }) {
-			e.cfg.Raft.ReportUnreachable(to)
+		next.Reset(wait)
+		select {
+		case <-next.C:
+		case <-n.wake:
+		case <-ctx.Done():
 		}
 	}
 }
 
-// receive hands a message to the member.
-func (e *end) receive(data []byte) {
-	msgs, err := raftcodec.DecodeBatch(bytes.Clone(data)) // what is decoded may refer to the bytes
-	if err != nil {
-		panic(fmt.Sprintf("sim: a message that this process encoded cannot be decoded: %v", err))
+// arrival takes a parcel that has arrived, with the end it reaches, nil when it is lost after all. If there is
+// none, wait is the time until the next may arrive.
+func (n *network) arrival() (p parcel, to *end, wait time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.parcels) == 0 {
+		return p, nil, time.Hour
 	}
-	e.cfg.Raft.Step(msgs)
+	if wait = time.Until(n.parcels[0].at); wait > 0 {
+		return p, nil, wait
+	}
+	p = heap.Pop(&n.parcels).(parcel)
+	if n.cutLocked(p.from, p.to) {
+		n.lost++
+		return p, nil, 0
+	}
+	return p, n.ends[p.to], 0
 }
 
-// startSnapshot sends the file that m asks for, one at a time to each member.
-func (e *end) startSnapshot(m *raftpb.Message) bool {
-	to := m.GetTo()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sending[to] || e.closed.Load() {
-		return false
-	}
-	e.sending[to] = true
-	e.wg.Go(func() {
-		err := e.sendSnapshot(m)
-		e.mu.Lock()
-		delete(e.sending, to)
-		e.mu.Unlock()
-		e.cfg.Raft.ReportSnapshot(to, err == nil)
-	})
-	return true
+// parcel is a message on its way.
+type parcel struct {
+	at       time.Time
+	n        uint64 // in the order of sending
+	from, to uint64
+	deliver  func(*end)
 }
 
-// sendSnapshot sends the file as it is now, with the message, and waits until the member has stored it.
-func (e *end) sendSnapshot(m *raftpb.Message) (err error) {
-	snap, err := e.cfg.Source(e.ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, snap.Close()) }()
-	if have, want := snap.Metadata.GetIndex(), m.GetSnapshot().GetMetadata().GetIndex(); have < want {
-		return fmt.Errorf("sim: the file is at entry %d, raft needs %d", have, want)
-	}
-	var file bytes.Buffer
-	if _, err := snap.Data.WriteTo(&file); err != nil {
-		return err
-	}
-	from, to := e.cfg.MemberID, m.GetTo()
-	other, err := e.network.hop(e.ctx, from, to)
-	if err != nil {
-		return err
-	}
-	if err := other.cfg.Store(e.ctx, snap.Metadata, snap.Size, &file); err != nil {
-		return err
-	}
-	if other.dead.Load() {
-		return errLost
-	}
-	other.receive(raftcodec.AppendBatch(nil, []*raftpb.Message{{
-		Type: m.Type, To: m.To, From: m.From, Term: m.Term, Snapshot: &raftpb.Snapshot{Metadata: snap.Metadata},
-	}}))
-	_, err = e.network.hop(e.ctx, to, from)
-	return err
+// parcels is a heap of them, what arrives first at its top.
+type parcels []parcel
+
+var _ heap.Interface = (*parcels)(nil)
+
+// Len is how many there are.
+func (p parcels) Len() int { return len(p) }
+
+// Less orders by arrival.
+func (p parcels) Less(i, j int) bool {
+	return p[i].at.Before(p[j].at) || p[i].at.Equal(p[j].at) && p[i].n < p[j].n
 }
 
-// ActiveSince tells since when the other can be reached.
-func (e *end) ActiveSince(id uint64) time.Time {
-	e.network.mu.Lock()
-	defer e.network.mu.Unlock()
-	o := e.network.ends[id]
-	if o == nil || e.dead.Load() || e.network.cutLocked(e.cfg.MemberID, id) || e.network.cutLocked(id, e.cfg.MemberID) {
-		return time.Time{}
-	}
-	if o.since.After(e.since) {
-		return o.since
-	}
-	return e.since
-}
+// Swap changes places.
+func (p parcels) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
 
-// LeaseKeepAlive asks another member to renew leases.
-func (e *end) LeaseKeepAlive(ctx context.Context, to uint64, r *peerpb.LeaseKeepAliveRequest) (*peerpb.LeaseKeepAliveResponse, error) {
-	return call(ctx, e, to, r, peer.Service.LeaseKeepAlive)
-}
+// Push is for package heap.
+func (p *parcels) Push(x any) { *p = append(*p, x.(parcel)) }
 
-// LeaseTimeToLive asks another member about a lease.
-func (e *end) LeaseTimeToLive(ctx context.Context, to uint64, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error) {
-	return call(ctx, e, to, r, peer.Service.LeaseTimeToLive)
-}
-
-// call is a call there and back.
-func call[Req, Resp any](ctx context.Context, e *end, to uint64, r Req, f func(peer.Service, context.Context, Req) (Resp, error)) (resp Resp, err error) {
-	from := e.cfg.MemberID
-	if e.dead.Load() {
-		return resp, errLost
-	}
-	other, err := e.network.hop(ctx, from, to)
-	if err != nil {
-		return resp, err
-	}
-	answer, answerErr := f(other.cfg.Service, ctx, r)
-	if other.dead.Load() {
-		return resp, errLost
-	}
-	if _, err := e.network.hop(ctx, to, from); err != nil {
-		return resp, err
-	}
-	return answer, answerErr
+// Pop is for package heap.
+func (p *parcels) Pop() any {
+	last := len(*p) - 1
+	x := (*p)[last]
+	(*p)[last] = parcel{}
+	*p = (*p)[:last]
+	return x
 }

@@ -20,7 +20,7 @@ const (
 	Weather   Kind = "weather"    // messages are lost, doubled, late or out of order
 	Partition Kind = "partition"  // some members and the others hear nothing of each other
 	OneWay    Kind = "one-way"    // some members are heard by nobody, but hear
-	Pause     Kind = "pause"      // nothing gets to or from a member; what was sent comes at the end
+	Pause     Kind = "pause"      // a member does nothing; what was sent and asked meanwhile comes at the end
 	Power     Kind = "power"      // a member loses power while its disk is at rest
 	PowerIn   Kind = "power-in"   // a member loses power in the middle of an operation of its disk
 	PowerAll  Kind = "power-all"  // all members lose power at once
@@ -30,6 +30,8 @@ const (
 	TornWrite Kind = "torn-write" // a write of a member's disk fails half way
 	Restart   Kind = "restart"    // a member is stopped in good order and started again
 	Transfer  Kind = "transfer"   // leadership is to move to a member
+	Stall     Kind = "stall"      // all members are paused, as by the machine that they share
+	Flip      Kind = "flip"       // a member is stopped, and a bit of its log is found inverted
 )
 
 // Fault is one thing that goes wrong, from At on, for For.
@@ -51,7 +53,7 @@ func (f Fault) String() string {
 		return s + fmt.Sprintf(" drop=%.2f dup=%.2f delay=%v reorder=%v", f.Weather.drop, f.Weather.dup, f.Weather.delay, f.Weather.reorder)
 	case Partition, OneWay:
 		return s + fmt.Sprintf(" group=%05b", f.Group)
-	case PowerAll:
+	case PowerAll, Stall:
 		return s
 	case PowerIn, SyncFails, TornWrite:
 		return s + fmt.Sprintf(" m%d after %d operations (flush: %v)", f.Member+1, f.Count, f.Sync)
@@ -64,23 +66,61 @@ type shape struct {
 	members       int
 	snapshotCount uint64
 	catchUp       uint64
-	segment       int64         // bytes of a file of the log
-	batch         time.Duration // longest age of what is applied and not in the data file
-	slowDisk      time.Duration // slowest flush, 0 = no time
-	ticks         []time.Duration
-	keys          int // of the registers
+	segment       int64           // bytes of a file of the log
+	batch         time.Duration   // longest age of what is applied and not in the data file
+	slowDisk      time.Duration   // slowest flush, 0 = no time
+	slowRemoval   time.Duration   // slowest removal of a file of the log, 0 = no time
+	ticks         []time.Duration // what a tick of each member really takes
+	keys          int             // of the registers
 	clients       int
 	think         time.Duration // longest pause of a client between two operations
 	compactEvery  time.Duration
 	leaseTTL      [2]int // the shortest and the longest asked for, in seconds
 }
 
+// nominalTick is what a member counts as one tick, by its own clock.
+const nominalTick = 100 * time.Millisecond
+
+// rate is how fast a member's clock runs.
+func (s shape) rate(i int) float64 { return float64(nominalTick) / float64(s.ticks[i]) }
+
+// rates are those of the slowest and the fastest clock, 1 among them.
+func (s shape) rates() (slowest, fastest float64) {
+	slowest, fastest = 1, 1
+	for i := range s.ticks {
+		slowest, fastest = min(slowest, s.rate(i)), max(fastest, s.rate(i))
+	}
+	return slowest, fastest
+}
+
+// shortest is what a lease's time may come to, by the fastest clock. It is less still by what clocks at different rates
+// take from a change of leader: the old one trusts its leadership for 2.5 of its ticks, the next one
+// adds as much by its own clock.
+func (s shape) shortest(ttl time.Duration) time.Duration {
+	_, fastest := s.rates()
+	trusted, added := time.Duration(0), time.Hour
+	for i, tick := range s.ticks {
+		trusted = max(trusted, 5*tick/2)
+		added = min(added, time.Duration(float64(5*tick/2)/s.rate(i)))
+	}
+	return time.Duration(float64(ttl)/fastest) - max(0, trusted-added)
+}
+
+// longest is what a lease's time may come to, by the slowest clock.
+func (s shape) longest(ttl time.Duration) time.Duration {
+	slowest, _ := s.rates()
+	return time.Duration(float64(ttl) / slowest)
+}
+
+// maxKeys is how many registers there are at most.
+const maxKeys = 8
+
 // newShape draws the shape of a run.
 func newShape(r *rand.Rand, members int) shape {
 	s := shape{
-		members: members, keys: 2 + r.IntN(5), clients: 3 + r.IntN(4),
+		members: members, keys: 2 + r.IntN(maxKeys-3), clients: 3 + r.IntN(4),
 		snapshotCount: uint64(20 + r.IntN(300)), catchUp: uint64(1 + r.IntN(60)),
-		segment:      int64(16+r.IntN(64)) << 10,
+		segment:      int64(16+r.IntN(32)) << 10,
 		batch:        time.Duration(20+r.IntN(2000)) * time.Millisecond,
 		think:        time.Duration(10+r.IntN(120)) * time.Millisecond,
 		compactEvery: time.Duration(500+r.IntN(4000)) * time.Millisecond,
@@ -89,9 +129,10 @@ func newShape(r *rand.Rand, members int) shape {
 		s.members = 3 + 2*(r.IntN(4)/3) // one in four has 5
 	}
 	if r.IntN(3) == 0 {
-		// Releasing log waits for the mutex that a slow flush holds, so it must not happen here; see start.
 		s.slowDisk = time.Duration(1+r.IntN(60)) * time.Millisecond
-		s.snapshotCount = 1 << 40
+	}
+	if r.IntN(2) == 0 { // what is committed waits to be applied meanwhile
+		s.slowRemoval = time.Duration(1+r.IntN(800)) * time.Millisecond
 	}
 	s.leaseTTL = [2]int{1, 6}
 	if r.IntN(4) == 0 { // long enough for checkpoints of what is left
@@ -99,7 +140,7 @@ func newShape(r *rand.Rand, members int) shape {
 	}
 	skewed := r.IntN(2) == 0
 	for range s.members {
-		tick := 100 * time.Millisecond
+		tick := nominalTick
 		if skewed { // clocks that run at different rates
 			tick = time.Duration(80+r.IntN(40)) * time.Millisecond
 		}
@@ -111,17 +152,33 @@ func newShape(r *rand.Rand, members int) shape {
 // Plan draws the faults of a run, in order of time. The same seed, size and length give the same plan.
 func Plan(r *rand.Rand, members int, length time.Duration) []Fault {
 	var plan []Fault
+	last := Fault{For: 7*time.Second + time.Duration(r.IntN(4000))*time.Millisecond, Kind: Stall}
+	stalls := r.IntN(5) == 0 && length > 2*last.For
+	if stalls { // nothing else follows it, so that the leader stays the leader
+		length -= last.For
+		last.At = length
+	}
 	at := 2 * time.Second // the cluster is founded first
 	rough := 1 + r.IntN(3)
 	for {
 		at += time.Duration(100+r.IntN(4000/rough)) * time.Millisecond
 		f := drawFault(r, members)
 		f.At, f.For = at, time.Duration(50+r.IntN(3500))*time.Millisecond
+		switch f.Kind {
+		case Pause: // long enough for leases to end
+			f.For *= time.Duration(1 + r.IntN(2))
+		case Stall: // long enough for requests to time out
+			f.For *= time.Duration(1 + r.IntN(4))
+		}
 		if f.At+f.For > length {
-			return plan
+			break
 		}
 		plan = append(plan, f)
 	}
+	if stalls {
+		plan = append(plan, last)
+	}
+	return plan
 }
 
 func drawFault(r *rand.Rand, members int) Fault {
@@ -132,7 +189,7 @@ func drawFault(r *rand.Rand, members int) Fault {
 	}
 	kinds := []Kind{
 		Weather, Weather, Partition, Partition, Partition, OneWay, OneWay, Pause, Pause, Power, Power, PowerIn, PowerIn, PowerIn,
-		PowerAll, Killed, Killed, SyncFails, DiskFull, TornWrite, Restart, Transfer, Transfer,
+		PowerAll, Killed, Killed, SyncFails, DiskFull, TornWrite, Restart, Transfer, Transfer, Stall, Flip,
 	}
 	f.Kind = kinds[r.IntN(len(kinds))]
 	if f.Kind == Weather {
@@ -191,10 +248,17 @@ func (c *cluster) begin(i int, f Fault) {
 			}
 		})
 	case Pause:
-		c.network.set(func() { c.network.held[m.id] = time.Now().Add(f.For) })
+		c.network.pause(m.id, time.Now().Add(f.For))
+	case Stall:
+		for _, m := range c.members {
+			c.network.pause(m.id, time.Now().Add(f.For))
+		}
 	case Power, Killed:
 		c.rest()
 		m.cut(f.Kind == Killed)
+	case Flip:
+		m.stop()
+		m.flip()
 	case PowerIn:
 		m.cutDuring(op, f.Count)
 	case PowerAll:
@@ -222,10 +286,19 @@ func (c *cluster) end(i int, f Fault) {
 		c.network.set(func() { c.network.weather = weather{} })
 	case Partition, OneWay:
 		c.network.set(func() { delete(c.network.cuts, i) })
+	case Pause:
+		c.network.resume(c.members[f.Member].id, false)
 	case PowerAll:
 		for _, m := range c.members {
 			c.revive(m)
 		}
+	case Stall:
+		for _, m := range c.members {
+			c.network.resume(m.id, false)
+		}
+	case Flip:
+		c.members[f.Member].refuse()
+		c.revive(c.members[f.Member])
 	case Power, Killed, Restart:
 		c.revive(c.members[f.Member])
 	case PowerIn, SyncFails, DiskFull, TornWrite:

@@ -29,9 +29,11 @@ type Options struct {
 
 // Stats counts what a run did. A change of leader is counted by each member that notices.
 type Stats struct {
-	Runs, Faults, Cuts, Starts, Ops, Unknown, Events, Notices, Sessions, Leases, Renewals, Compactions, Hashes, LeaderChanges, Snapshots, Messages, Lost int
-	Revisions                                                                                                                                            int64
-	Virtual                                                                                                                                              time.Duration
+	Runs, Faults, Cuts, Starts, Ops, Unknown, Events, Notices, Sessions, Leases, Renewals, Compactions, Hashes, LeaderChanges, Snapshots, Flips, Messages, Lost int
+	Revisions                                                                                                                                                   int64
+	Virtual                                                                                                                                                     time.Duration
+	// Of locks and elections: what was asked for and given, writes with an old token that were refused, and messages of observers.
+	Claims, Holds, Refused, News int
 }
 
 // Add adds the counts of another run.
@@ -51,8 +53,13 @@ func (s *Stats) Add(o Stats) {
 	s.Hashes += o.Hashes
 	s.LeaderChanges += o.LeaderChanges
 	s.Snapshots += o.Snapshots
+	s.Flips += o.Flips
 	s.Messages += o.Messages
 	s.Lost += o.Lost
+	s.Claims += o.Claims
+	s.Holds += o.Holds
+	s.Refused += o.Refused
+	s.News += o.News
 	s.Revisions += o.Revisions
 	s.Virtual += o.Virtual
 }
@@ -65,7 +72,9 @@ type Result struct {
 	Report     string      // for people, when something is broken
 	Unsure     bool        // porcupine did not come to an end in its time; all else holds
 
+	cluster *cluster
 	verdict *verdict
+	locks   *lockBook
 	visual  *porcupine.LinearizationInfo
 }
 
@@ -75,16 +84,24 @@ func (r *Result) Linearize(atMost time.Duration) {
 	if r.verdict == nil {
 		return
 	}
+	broken, unsure := r.locks.linearize(atMost)
+	r.Unsure = unsure
+	r.add(broken...)
 	switch answer, info := r.verdict.linearize(atMost); answer {
 	case porcupine.Illegal:
 		at := r.Stats.Virtual
-		r.Violations = append(r.Violations, Violation{at, "no order explains what clients of the registers were told"})
-		if r.Report == "" {
-			r.Report = r.verdict.c.report(r.Violations, r.Plan)
-		}
+		r.add(Violation{at, "no order explains what clients of the registers were told"})
 		r.visual = &info
 	case porcupine.Unknown:
 		r.Unsure = true
+	}
+}
+
+// add adds violations that were found late, behind the others.
+func (r *Result) add(broken ...Violation) {
+	r.Violations = append(r.Violations, broken...)
+	if len(broken) > 0 && r.Report == "" {
+		r.Report = r.verdict.c.report(r.Violations, r.Plan)
 	}
 }
 
@@ -130,6 +147,7 @@ type workload struct {
 	clients   []*client
 	watchers  []*watcher
 	holders   []*holder
+	locks     *lockWork
 	compactor *compactor
 	watching  context.Context // outlives the other work, so that the ledger gets its end
 	endWatch  context.CancelFunc
@@ -140,11 +158,11 @@ type workload struct {
 const (
 	scribes      = 4
 	moreWatchers = 4
-	holders      = 3
+	holders      = 4
 )
 
 func newWorkload(c *cluster) *workload {
-	w := &workload{c: c, compactor: newCompactor(c)}
+	w := &workload{c: c, compactor: newCompactor(c), locks: newLockWork(c)}
 	w.watching, w.endWatch = context.WithCancel(context.Background())
 	for i := range c.shape.clients {
 		w.clients = append(w.clients, newClient(c, i+1))
@@ -168,6 +186,7 @@ func (w *workload) start() {
 	for _, h := range w.holders {
 		w.c.wg.Go(h.run)
 	}
+	w.locks.start(w.c)
 	w.c.wg.Go(w.compactor.run)
 }
 
@@ -177,9 +196,10 @@ func (w *workload) finish() {
 	if w.c.failed() || !w.c.heal() {
 		return
 	}
-	pause(context.Background(), time.Second)
+	w.locks.book.settled = w.c.now()
+	pause(context.Background(), peace)
 	w.c.stopNow()
-	pause(context.Background(), renewalLinger+time.Duration(w.c.shape.leaseTTL[1])*time.Second+2*leaseSlack)
+	pause(context.Background(), renewalLinger+w.c.shape.longest(time.Duration(w.c.shape.leaseTTL[1])*time.Second)+2*leaseSlack)
 	w.ended = w.c.now()
 	last := w.lastWrite()
 	if last == 0 {
@@ -270,6 +290,7 @@ func (w *workload) verify() {
 	for _, h := range w.holders {
 		h.check(r, w.ended)
 	}
+	w.locks.check(r, w.compactor.taken)
 	v := &verdict{c: w.c, r: r}
 	v.check()
 	w.verdict = v
@@ -280,7 +301,7 @@ func (c *cluster) result(plan []Fault, w *workload) *Result {
 	c.network.set(func() { c.stats.Messages, c.stats.Lost = c.network.carried, c.network.lost })
 	c.stats.Runs, c.stats.Virtual, c.stats.Revisions = 1, c.now(), c.ledger.complete()
 	slices.SortStableFunc(c.violation, func(a, b Violation) int { return int(a.At - b.At) })
-	r := &Result{Stats: c.stats, Plan: plan, Violations: c.violation, verdict: w.verdict}
+	r := &Result{Stats: c.stats, Plan: plan, Violations: c.violation, cluster: c, verdict: w.verdict, locks: w.locks.book}
 	if len(c.violation) > 0 {
 		r.Report = c.report(c.violation, plan)
 	}

@@ -47,6 +47,9 @@ func (v *verdict) attribute() {
 	for rev := int64(firstRevision); rev <= v.r.last; rev++ {
 		ch := v.r.l.changes[rev]
 		for _, e := range ch.events {
+			if inQueue(e.key) { // looked at by lockJudge
+				continue
+			}
 			if e.tombstone {
 				// What leases end is looked at by their holders.
 				if !strings.HasPrefix(e.key, leasePrefix) && !slices.ContainsFunc(removers[e.key], func(o *op) bool {

@@ -29,6 +29,7 @@ type watcher struct {
 // session is one watch on one member: a stretch of revisions of which all was told.
 type session struct {
 	w       *watcher
+	i       int // of the member
 	member  string
 	from    int64 // the first revision it was to tell; 0 = not known yet
 	seen    int64 // all up to here was told
@@ -63,7 +64,7 @@ func (w *watcher) run(ctx context.Context) {
 			pause(ctx, 20*time.Millisecond)
 			continue
 		}
-		s := &session{w: w, member: w.c.members[i].name, from: next}
+		s := &session{w: w, i: i, member: w.c.members[i].name, from: next}
 		if !w.scribe && w.rng.IntN(3) == 0 { // from another revision: now, or any of the past
 			s.from = 0
 			if w.rng.IntN(2) == 0 {
@@ -102,6 +103,7 @@ func (s *session) run(ctx context.Context, n *server.Node) {
 		responses, err := stream.Next(short)
 		expired := short.Err() != nil
 		cancel()
+		w.c.awake(ctx, s.i)
 		switch {
 		case err != nil && expired && ctx.Err() == nil:
 			stream.RequestProgress()
