@@ -28,12 +28,19 @@ func New(t testing.TB, size int, args ...string) *Cluster {
 // Prepare is New without starting anything.
 func Prepare(t testing.TB, size int, args ...string) *Cluster {
 	t.Helper()
+	return PrepareWith(t, size, func(*Member) {}, args...)
+}
+
+// PrepareWith is Prepare with a function that may change each member, such as the address that others are told.
+func PrepareWith(t testing.TB, size int, change func(m *Member), args ...string) *Cluster {
+	t.Helper()
 	c := &Cluster{}
 	var initial []string
 	for i := range size {
 		m := NewMember(t, fmt.Sprintf("m%d", i+1))
+		change(m)
 		c.Members = append(c.Members, m)
-		initial = append(initial, m.Name+"="+m.PeerURL)
+		initial = append(initial, m.Name+"="+m.advertised())
 	}
 	for _, m := range c.Members {
 		m.args = append([]string{"--initial-cluster", strings.Join(initial, ",")}, args...)

@@ -26,7 +26,11 @@ type Member struct {
 	Name      string
 	Dir       string // of its data
 	ClientURL string
-	PeerURL   string
+	PeerURL   string // on which it listens for other members
+	// Advertised is the URL that the other members are told, if it is not PeerURL.
+	Advertised string
+	// Launch, if there is one, may change the command before each start. What it gives is called after the start.
+	Launch func(cmd *exec.Cmd) (started func(), err error)
 
 	program string
 	args    []string
@@ -63,8 +67,15 @@ func (m *Member) Args() []string {
 	return append([]string{
 		"--name", m.Name, "--data-dir", m.Dir,
 		"--listen-client-urls", m.ClientURL, "--advertise-client-urls", m.ClientURL,
-		"--listen-peer-urls", m.PeerURL, "--initial-advertise-peer-urls", m.PeerURL,
+		"--listen-peer-urls", m.PeerURL, "--initial-advertise-peer-urls", m.advertised(),
 	}, m.args...)
+}
+
+func (m *Member) advertised() string {
+	if m.Advertised != "" {
+		return m.Advertised
+	}
+	return m.PeerURL
 }
 
 // Start starts the process, which must not run, and does not wait for it to be ready.
@@ -87,7 +98,7 @@ func (m *Member) Start() error {
 	// The signal comes when the thread that started the process ends; the runtime ends none that no goroutine is
 	// locked to.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := m.launch(cmd); err != nil {
 		return err
 	}
 	exited := make(chan struct{})
@@ -99,13 +110,37 @@ func (m *Member) Start() error {
 	return nil
 }
 
+// launch starts a command, as Launch wants it.
+func (m *Member) launch(cmd *exec.Cmd) error {
+	if m.Launch == nil {
+		return cmd.Start()
+	}
+	started, err := m.Launch(cmd)
+	if err != nil {
+		return err
+	}
+	err = cmd.Start()
+	started()
+	return err
+}
+
+// Pid is the number of the process, 0 if none was started since the last one ended.
+func (m *Member) Pid() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cmd == nil {
+		return 0
+	}
+	return m.cmd.Process.Pid
+}
+
 // WaitReady waits until it serves.
 func (m *Member) WaitReady(limit time.Duration) error {
 	end := time.Now().Add(limit)
 	for !strings.Contains(m.Log(), readyText) {
 		switch {
 		case !m.Running():
-			return fmt.Errorf("member %s has ended before it was ready: %s", m.Name, tail(m.Log(), 3))
+			return fmt.Errorf("member %s has ended before it was ready: %s", m.Name, Tail(m.Log(), 3))
 		case time.Now().After(end):
 			return fmt.Errorf("member %s is not ready after %v", m.Name, limit)
 		}
@@ -236,7 +271,7 @@ func (m *Member) report(t testing.TB) {
 	if err != nil {
 		return // it was never started
 	}
-	t.Logf("the log of %s ends with:\n%s", m.Name, tail(string(all), 25))
+	t.Logf("the log of %s ends with:\n%s", m.Name, Tail(string(all), 25))
 	if dir := Artifacts(t); dir != "" {
 		if err := os.WriteFile(filepath.Join(dir, m.Name+".log"), all, 0o600); err != nil {
 			t.Log(err)
@@ -244,8 +279,8 @@ func (m *Member) report(t testing.TB) {
 	}
 }
 
-// tail is the last n lines.
-func tail(text string, n int) string {
+// Tail is the last n lines.
+func Tail(text string, n int) string {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

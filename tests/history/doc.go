@@ -25,5 +25,18 @@
 // # Watches
 //
 // [CheckEvents] holds the events of a watch from the first revision on against the history: every revision is there, in order and once,
-// those of acknowledged requests with just their writes, and all others are of requests with unknown outcome.
+// those of acknowledged requests with just their writes, and all others are of requests with unknown outcome. [CheckChanges] is the same
+// where other keys use up revisions, too.
+//
+// Several watches over any keys write one [Ledger], which holds each revision against what is before it by the rules of revisions and
+// versions, and says what each key held when, and from when until when a key lived. A [Session] is one watch, with checks of
+// what it is told (order, whole revisions, progress never ahead, no needless end by a compaction) and, once the ledger is complete, that it
+// was told just what it watches.
+//
+// # Leases and locks
+//
+// A [Tenure] is a lease as its holder knows it; it must not end early, and not late where nothing was disturbed. [LockModel] is the specification
+// of one lock with the resource it guards, for porcupine: who asks, what is done under the lock, and when its key is gone, which the
+// ledger says, within the bounds of a [Clock]. [CheckGrants] holds what holders were told against the keys: first come, first
+// served. [CheckSightings] holds what observers of an election were told against who led.
 package history

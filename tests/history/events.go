@@ -33,27 +33,44 @@ func (o Output) writes(r Request) []Event {
 // revisions must be there, in order and once, with the changes of the requests that were acknowledged at them; those of others
 // must be changes that a request without answer asked for. The error tells of the first few that do not fit.
 func CheckEvents(ops []porcupine.Operation, events []Event, first, last int64) error {
-	var wrong []error
-	report := func(format string, args ...any) {
-		if len(wrong) < 10 {
-			wrong = append(wrong, fmt.Errorf(format, args...))
-		}
-	}
-	byRevision := map[int64][]Event{}
+	var wrong findings
 	next := first
 	for i, e := range events {
 		if i > 0 && e.Revision == events[i-1].Revision && e != events[i-1] { // another change of the same revision
-			byRevision[e.Revision] = append(byRevision[e.Revision], e)
 			continue
 		}
 		if e.Revision != next {
-			report("event %d has revision %d where %d is due", i, e.Revision, next)
+			wrong.add("event %d has revision %d where %d is due", i, e.Revision, next)
 		}
 		next = e.Revision + 1
-		byRevision[e.Revision] = append(byRevision[e.Revision], e)
 	}
 	if next != last+1 {
-		report("the events end before revision %d, the last is %d", next, last)
+		wrong.add("the events end before revision %d, the last is %d", next, last)
+	}
+	return joined(append(wrong, checkChanges(ops, events)...))
+}
+
+// CheckChanges is CheckEvents for events that are known to be complete, and between which others may have used up revisions.
+func CheckChanges(ops []porcupine.Operation, events []Event) error {
+	return joined(checkChanges(ops, events))
+}
+
+// findings are the first few things that are wrong.
+type findings []error
+
+func (f *findings) add(format string, args ...any) {
+	if len(*f) < 10 {
+		*f = append(*f, fmt.Errorf(format, args...))
+	}
+}
+
+func joined(wrong findings) error { return errors.Join(wrong...) }
+
+func checkChanges(ops []porcupine.Operation, events []Event) findings {
+	var wrong findings
+	byRevision := map[int64][]Event{}
+	for _, e := range events {
+		byRevision[e.Revision] = append(byRevision[e.Revision], e)
 	}
 	acknowledged := map[int64]bool{}
 	asked := map[Event]bool{} // by requests without answer; Revision is 0
@@ -72,17 +89,17 @@ func CheckEvents(ops []porcupine.Operation, events []Event, first, last int64) e
 			continue
 		}
 		if acknowledged[out.Revision] {
-			report("two requests were acknowledged at revision %d, one being %v", out.Revision, r)
+			wrong.add("two requests were acknowledged at revision %d, one being %v", out.Revision, r)
 		}
 		acknowledged[out.Revision] = true
 		if got := byRevision[out.Revision]; !slices.Equal(got, want) {
-			report("acknowledged at revision %d were %v, the watch told of %v", out.Revision, want, got)
+			wrong.add("acknowledged at revision %d were %v, the watch told of %v", out.Revision, want, got)
 		}
 	}
 	for _, e := range events {
 		if !acknowledged[e.Revision] && !asked[Event{0, e.Group, e.Key, e.Value}] {
-			report("nobody asked for the change %v", e)
+			wrong.add("nobody asked for the change %v", e)
 		}
 	}
-	return errors.Join(wrong...)
+	return wrong
 }

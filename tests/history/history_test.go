@@ -169,7 +169,7 @@ func TestName(t *testing.T) {
 	if g, k, err := ParseName(Name(12, 2)); err != nil || g != 12 || k != 2 {
 		t.Errorf("%d %d %v", g, k, err)
 	}
-	for _, bad := range []string{"", "history/012/3", "history/12/1", "other/012/1", "history/012/1x"} {
+	for _, bad := range []string{"", "history/00012/3", "history/12/1", "other/00012/1", "history/00012/1x"} {
 		if _, _, err := ParseName(bad); err == nil {
 			t.Errorf("%q passed", bad)
 		}

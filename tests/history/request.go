@@ -91,14 +91,14 @@ func (o Output) branch(r Request) []Step {
 func Name(group, key int) string { return fmt.Sprintf("%s%d", Prefix(group), key) }
 
 // Prefix is what the names of a group's keys begin with.
-func Prefix(group int) string { return fmt.Sprintf("%s%03d/", Root, group) }
+func Prefix(group int) string { return fmt.Sprintf("%s%05d/", Root, group) }
 
 // Root is what the names of all keys begin with.
 const Root = "history/"
 
 // ParseName is the reverse of Name.
 func ParseName(name string) (group, key int, err error) {
-	if _, err := fmt.Sscanf(name, Root+"%03d/%d", &group, &key); err != nil || Name(group, key) != name || key >= GroupKeys {
+	if _, err := fmt.Sscanf(name, Root+"%05d/%d", &group, &key); err != nil || Name(group, key) != name || key >= GroupKeys {
 		return 0, 0, fmt.Errorf("%q is not a key of a history", name)
 	}
 	return group, key, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/coordd/coordd/tests/cluster"
 	"github.com/coordd/coordd/tests/history"
+	"github.com/coordd/coordd/tests/load"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -27,6 +28,13 @@ var (
 
 // smallHistory is the number of requests up to which a group must be decided; above it, running out of time is only noted.
 const smallHistory = 20_000
+
+const (
+	groups          = 6
+	writersPerGroup = 3
+	readersPerGroup = 3                     // one for each member, which has a read under way there when something happens to it
+	meanPause       = 15 * time.Millisecond // between the calls of one client
+)
 
 const checkLimit = 45 * time.Second // for each group; it takes far below one second
 
@@ -93,16 +101,16 @@ func run(t *testing.T, f *faults, duration time.Duration, seed uint64) ([]porcup
 	defer cancel()
 	live := follow(t, f.cluster.Etcd(t))
 	var values atomic.Int64
-	var workers []*worker
+	var workers []*load.Worker
 	var busy sync.WaitGroup
 	for i := range groups * (writersPerGroup + readersPerGroup) {
 		reader := i >= groups*writersPerGroup
-		w := &worker{
-			id: i, group: i % groups, reader: reader, kv: f.cluster.Etcd(t, endpoints(i/groups, i%groups, reader)...), begin: f.begin, values: &values,
-			rng: rand.New(rand.NewPCG(seed, uint64(i+1))),
+		w := &load.Worker{
+			ID: i, Group: i % groups, Reader: reader, KV: f.cluster.Etcd(t, endpoints(i/groups, i%groups, reader)...), Begin: f.begin, Values: &values,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i+1))), Pause: meanPause,
 		}
 		workers = append(workers, w)
-		busy.Go(func() { w.run(ctx) })
+		busy.Go(func() { w.Run(ctx) })
 	}
 	busy.Go(func() {
 		if err := f.run(ctx); err != nil {
@@ -113,7 +121,7 @@ func run(t *testing.T, f *faults, duration time.Duration, seed uint64) ([]porcup
 	busy.Wait()
 	var ops []porcupine.Operation
 	for _, w := range workers {
-		ops = append(ops, w.ops...)
+		ops = append(ops, w.Ops...)
 	}
 	return ops, live
 }

@@ -1,4 +1,6 @@
-package linearizability
+// Package load makes the requests that package history can judge: single keys, compare-and-swap, and transactions over a few
+// keys, through etcd's client. A [Worker] is one client, for one goroutine; it starts none.
+package load
 
 import (
 	"context"
@@ -12,49 +14,52 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-const (
-	groups          = 6
-	writersPerGroup = 3
-	readersPerGroup = 3 // one for each member, which has a read under way there when something happens to it
-	callTimeout     = 1500 * time.Millisecond
-	meanPause       = 15 * time.Millisecond // between the calls of one client
-)
+// callTimeout is how long an answer is waited for.
+const callTimeout = 1500 * time.Millisecond
 
-// worker is one client. It does one request at a time, all in one group.
-type worker struct {
-	id, group int
-	kv        clientv3.KV
-	rng       *rand.Rand
-	begin     time.Time     // of the run
-	values    *atomic.Int64 // the last value that anybody wrote
-	reader    bool          // it only reads
-	seen      [history.GroupKeys]history.Cell
+// Worker is one client. It does one request at a time, all in one group.
+type Worker struct {
+	ID, Group int
+	KV        clientv3.KV
+	Rand      *rand.Rand
+	Begin     time.Time     // of the run
+	Values    *atomic.Int64 // the last value that anybody wrote
+	Reader    bool          // it only reads
+	Pause     time.Duration // between two requests, in the mean
 
-	ops []porcupine.Operation
+	// Ops are the requests so far.
+	Ops []porcupine.Operation
+
+	seen [history.GroupKeys]history.Cell
 }
 
-// run does requests until the context ends.
-func (w *worker) run(ctx context.Context) {
+// Run does requests until the context ends.
+func (w *Worker) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.do(w.draw())
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Duration(w.rng.ExpFloat64() * float64(meanPause))):
+		case <-time.After(time.Duration(w.Rand.ExpFloat64() * float64(w.Pause))):
 		}
 	}
 }
 
+// Enter goes on in another group, of which the worker knows nothing.
+func (w *Worker) Enter(group int) {
+	w.Group, w.seen = group, [history.GroupKeys]history.Cell{}
+}
+
 // do does a request and records it. A request that only reads and has no answer says nothing and is left out.
-func (w *worker) do(r history.Request) {
+func (w *Worker) do(r history.Request) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	call := time.Since(w.begin)
-	out := send(ctx, w.kv, r)
-	ret := time.Since(w.begin)
+	call := time.Since(w.Begin)
+	out := send(ctx, w.KV, r)
+	ret := time.Since(w.Begin)
 	if !out.Known && !r.Writes() {
 		return
 	}
-	w.ops = append(w.ops, porcupine.Operation{ClientId: w.id, Input: r, Output: out, Call: int64(call), Return: int64(ret)})
+	w.Ops = append(w.Ops, porcupine.Operation{ClientId: w.ID, Input: r, Output: out, Call: int64(call), Return: int64(ret)})
 	for i, s := range branch(r, out) {
 		switch s.Kind {
 		case history.Put:
@@ -82,20 +87,20 @@ func branch(r history.Request, out history.Output) []history.Step {
 }
 
 // draw makes up a request.
-func (w *worker) draw() history.Request {
-	a := w.rng.IntN(history.GroupKeys)
-	b := (a + 1 + w.rng.IntN(history.GroupKeys-1)) % history.GroupKeys
+func (w *Worker) draw() history.Request {
+	a := w.Rand.IntN(history.GroupKeys)
+	b := (a + 1 + w.Rand.IntN(history.GroupKeys-1)) % history.GroupKeys
 	get, all := history.Step{Kind: history.Get, Key: a}, history.Step{Kind: history.GetAll}
-	one := func(s history.Step) history.Request { return history.Request{Group: w.group, Then: []history.Step{s}} }
+	one := func(s history.Step) history.Request { return history.Request{Group: w.Group, Then: []history.Step{s}} }
 	txn := func(then ...history.Step) history.Request {
-		return history.Request{Group: w.group, Then: then, Txn: true}
+		return history.Request{Group: w.Group, Then: then, Txn: true}
 	}
 	swap := func(then ...history.Step) history.Request {
-		c := &history.Condition{Key: a, Cell: w.seen[a], ByRevision: w.rng.IntN(2) == 0}
-		return history.Request{Group: w.group, If: c, Then: then, Else: []history.Step{get}, Txn: true}
+		c := &history.Condition{Key: a, Cell: w.seen[a], ByRevision: w.Rand.IntN(2) == 0}
+		return history.Request{Group: w.Group, If: c, Then: then, Else: []history.Step{get}, Txn: true}
 	}
-	n := w.rng.IntN(100)
-	if w.reader {
+	n := w.Rand.IntN(100)
+	if w.Reader {
 		n = 25 + n/4
 	}
 	switch {
@@ -120,8 +125,8 @@ func (w *worker) draw() history.Request {
 	}
 }
 
-func (w *worker) put(key int) history.Step {
-	return history.Step{Kind: history.Put, Key: key, Value: w.values.Add(1)}
+func (w *Worker) put(key int) history.Step {
+	return history.Step{Kind: history.Put, Key: key, Value: w.Values.Add(1)}
 }
 
 // send sends a request and gives what came back.

@@ -1,0 +1,146 @@
+package scenarios
+
+import (
+	"fmt"
+	"strings"
+)
+
+// peersOf gives an error unless three members are known and the two others connected.
+func peersOf(series map[string]string) error {
+	var known, active int
+	for name, value := range series {
+		if value == "1" && strings.HasPrefix(name, "etcd_network_known_peers{") {
+			known++
+		}
+		if value == "1" && strings.HasPrefix(name, "etcd_network_active_peers{") {
+			active++
+		}
+	}
+	if known != 3 || active != 2 {
+		return fmt.Errorf("%d members known, %d connected", known, active)
+	}
+	return nil
+}
+
+// metricsOfThree is what is there besides in a cluster of three.
+const metricsOfThree = `
+etcd_network_active_peers gauge
+etcd_network_known_peers gauge
+etcd_network_peer_received_bytes_total counter
+etcd_network_peer_sent_bytes_total counter
+`
+
+// metricsOfOne is what etcd shows, by name and type. Nothing may be taken off it: somebody's dashboard asks for it.
+const metricsOfOne = `
+etcd_cluster_version gauge
+etcd_debugging_auth_revision gauge
+etcd_debugging_disk_backend_commit_rebalance_duration_seconds histogram
+etcd_debugging_disk_backend_commit_spill_duration_seconds histogram
+etcd_debugging_disk_backend_commit_write_duration_seconds histogram
+etcd_debugging_lease_granted_total counter
+etcd_debugging_lease_renewed_total counter
+etcd_debugging_lease_revoked_total counter
+etcd_debugging_lease_ttl_total histogram
+etcd_debugging_mvcc_compact_revision gauge
+etcd_debugging_mvcc_current_revision gauge
+etcd_debugging_mvcc_db_compaction_keys_total counter
+etcd_debugging_mvcc_db_compaction_last gauge
+etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds histogram
+etcd_debugging_mvcc_db_compaction_total_duration_milliseconds histogram
+etcd_debugging_mvcc_events_total counter
+etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds histogram
+etcd_debugging_mvcc_keys_total gauge
+etcd_debugging_mvcc_pending_events_total gauge
+etcd_debugging_mvcc_slow_watcher_total gauge
+etcd_debugging_mvcc_total_put_size_in_bytes gauge
+etcd_debugging_mvcc_watch_stream_total gauge
+etcd_debugging_mvcc_watcher_total gauge
+etcd_debugging_server_alarms gauge
+etcd_debugging_server_lease_expired_total counter
+etcd_debugging_server_watch_send_loop_control_stream_duration_seconds histogram
+etcd_debugging_server_watch_send_loop_progress_duration_seconds histogram
+etcd_debugging_server_watch_send_loop_watch_stream_duration_per_event_seconds histogram
+etcd_debugging_server_watch_send_loop_watch_stream_duration_seconds histogram
+etcd_debugging_snap_save_marshalling_duration_seconds histogram
+etcd_debugging_snap_save_total_duration_seconds histogram
+etcd_debugging_store_expires_total counter
+etcd_debugging_store_watch_requests_total counter
+etcd_debugging_store_watchers gauge
+etcd_disk_backend_commit_duration_seconds histogram
+etcd_disk_backend_defrag_duration_seconds histogram
+etcd_disk_backend_snapshot_duration_seconds histogram
+etcd_disk_defrag_inflight gauge
+etcd_disk_wal_fsync_duration_seconds histogram
+etcd_disk_wal_write_bytes_total gauge
+etcd_disk_wal_write_duration_seconds histogram
+etcd_grpc_proxy_cache_hits_total gauge
+etcd_grpc_proxy_cache_keys_total gauge
+etcd_grpc_proxy_cache_misses_total gauge
+etcd_grpc_proxy_events_coalescing_total counter
+etcd_grpc_proxy_watchers_coalescing_total gauge
+etcd_mvcc_db_open_read_transactions gauge
+etcd_mvcc_db_total_size_in_bytes gauge
+etcd_mvcc_db_total_size_in_use_in_bytes gauge
+etcd_mvcc_delete_total counter
+etcd_mvcc_hash_duration_seconds histogram
+etcd_mvcc_hash_rev_duration_seconds histogram
+etcd_mvcc_put_total counter
+etcd_mvcc_range_total counter
+etcd_mvcc_txn_total counter
+etcd_network_client_grpc_received_bytes_total counter
+etcd_network_client_grpc_sent_bytes_total counter
+etcd_network_known_peers gauge
+etcd_server_apply_duration_seconds histogram
+etcd_server_client_requests_total counter
+etcd_server_feature_enabled gauge
+etcd_server_go_version gauge
+etcd_server_has_leader gauge
+etcd_server_health_failures counter
+etcd_server_health_success counter
+etcd_server_heartbeat_send_failures_total counter
+etcd_server_id gauge
+etcd_server_is_leader gauge
+etcd_server_is_learner gauge
+etcd_server_leader_changes_seen_total counter
+etcd_server_learner_promote_successes counter
+etcd_server_proposals_applied_total gauge
+etcd_server_proposals_committed_total gauge
+etcd_server_proposals_failed_total counter
+etcd_server_proposals_pending gauge
+etcd_server_quota_backend_bytes gauge
+etcd_server_range_duration_seconds histogram
+etcd_server_read_indexes_failed_total counter
+etcd_server_request_duration_seconds histogram
+etcd_server_slow_apply_total counter
+etcd_server_slow_read_indexes_total counter
+etcd_server_snapshot_apply_in_progress_total gauge
+etcd_server_version gauge
+etcd_snap_db_fsync_duration_seconds histogram
+etcd_snap_db_save_total_duration_seconds histogram
+etcd_snap_fsync_duration_seconds histogram
+os_fd_limit gauge
+os_fd_used gauge
+
+grpc_server_handled_total counter
+grpc_server_msg_received_total counter
+grpc_server_msg_sent_total counter
+grpc_server_started_total counter
+
+go_gc_duration_seconds summary
+go_gc_gogc_percent gauge
+go_gc_gomemlimit_bytes gauge
+go_goroutines gauge
+go_info gauge
+go_memstats_alloc_bytes gauge
+go_memstats_heap_inuse_bytes gauge
+go_sched_gomaxprocs_threads gauge
+go_threads gauge
+process_cpu_seconds_total counter
+process_max_fds gauge
+process_open_fds gauge
+process_resident_memory_bytes gauge
+process_start_time_seconds gauge
+process_virtual_memory_bytes gauge
+promhttp_metric_handler_requests_in_flight gauge
+promhttp_metric_handler_requests_total counter
+`
