@@ -6,6 +6,7 @@
 #   make race    the core packages under the race detector
 #   make fuzz    every fuzz target for FUZZTIME
 #   make sim     clusters under faults, in virtual time: SEED=, the first seed (0: by the clock), N=, how many, FOR=, real time at most
+#   make mutations   deliberate bugs, each of which the simulation or a test must catch; half an hour or more: ONLY=, a pattern of their names
 #   make gen     write the generated code again (tools/)
 
 SHELL       := bash
@@ -15,13 +16,14 @@ FUZZTIME    ?= 10s
 SEED        ?= 1
 N           ?= 20
 FOR         ?= 0
+ONLY        ?= .
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Modules beside the one at the root, and the packages for the race detector, as far as they are there.
 modules := $(patsubst %/go.mod,%,$(wildcard tests/go.mod tools/go.mod))
 core    := $(addprefix ./,$(addsuffix /...,$(wildcard pkg wal snap mvcc lease watch raftnode peer apply server)))
 
-.PHONY: build test check race fuzz sim gen
+.PHONY: build test check race fuzz sim mutations gen
 
 build:
 	$(GO) build -trimpath -o bin/coordd ./cmd/coordd
@@ -52,7 +54,12 @@ fuzz:
 # line with SEED= runs it again.
 sim:
 	$(GO) test ./internal/sim -run '^TestSeeds$$' -v -count 1 -timeout 0 -args \
-		-sim.seed $(SEED) -sim.n $(N) -sim.budget $(FOR) $(SIMFLAGS) | { grep -v -e '^=== ' -e '^    --- PASS' || true; }
+		-sim.seed $(SEED) -sim.n $(N) -sim.budget $(FOR) $(SIMFLAGS) | { grep -v -e '^=== ' -e '^ \+--- PASS' || true; }
+
+# Each bug goes into a copy of the source, so the tree stays as it is.
+mutations:
+	$(GO) test -tags mutate ./internal/sim/mutation -run '^TestCaught$$' -v -count 1 -timeout 0 -args \
+		-mutate.only '$(ONLY)' $(MUTATEFLAGS)
 
 gen:
 	cd tools && $(GO) run ./pbgen
