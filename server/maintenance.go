@@ -11,6 +11,7 @@ import (
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/requestpb"
 	"github.com/coordd/coordd/api/rpcpb"
+	"github.com/coordd/coordd/apply"
 	"github.com/coordd/coordd/mvcc/backend"
 )
 
@@ -91,11 +92,25 @@ func (n *Node) HashKV(_ context.Context, revision int64) (*rpcpb.HashKVResponse,
 
 // Snapshot opens the data file as of now for reading. The caller closes it.
 func (n *Node) Snapshot(ctx context.Context) (*backend.Snapshot, error) {
-	m := n.machine.Load()
-	if err := n.onApplyLoop(ctx, func() error { return m.Commit(true) }); err != nil {
+	m, err := n.committed(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return m.Backend.Snapshot()
+}
+
+// committed is the machine, all of whose changes are in its file. It is looked up on the apply loop: one that a snapshot has replaced
+// is being closed and must not be written to.
+func (n *Node) committed(ctx context.Context) (*apply.Machine, error) {
+	m := new(*apply.Machine)
+	err := n.onApplyLoop(ctx, func() error {
+		*m = n.machine.Load()
+		return (*m).Commit(true)
+	})
+	if err != nil {
+		return nil, err // the loop may still be at work on m
+	}
+	return *m, nil
 }
 
 // MoveLeader hands leadership to another voter and returns when that one leads.

@@ -74,7 +74,7 @@ func (l *Log) write(flags byte) error {
 // flush has no metadata to write, and the kernel need not read a page in first.
 func (l *Log) padZone(at, end int64) {
 	full := min(alignUp(end, zoneSize), l.current.size)
-	if at/zoneSize != end/zoneSize || at <= segmentHeader {
+	if (at-1)/zoneSize != (end-1)/zoneSize || at <= segmentHeader {
 		l.disk = append(l.disk, zeroZone[:full-end]...)
 	}
 }

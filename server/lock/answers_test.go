@@ -75,11 +75,27 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	until(t, "the key to go", func() bool { return len(m.keys("l")) == 0 })
 }
 
-// A call that gives up leaves the key to another call with the same lease, at whatever member; the last one takes it along.
+// A call that gives up leaves the key to another call with the same lease, at whatever member, whichever of them wrote it first.
 func TestGivingUpLeavesOthersTheKey(t *testing.T) {
 	ms := cluster(t, 3)
 	id := ms[0].lease(600)
+	key := keyOf([]byte("l"), id)
 	holder := ms[0].mustLock(ask1("l", ms[0].lease(600)))
+	stand := func(m *member) (<-chan outcome, context.CancelFunc) {
+		ctx, leave := context.WithCancel(bg(t))
+		tickets := func() int {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if l := m.lines["l"]; l != nil && l.tickets[string(key)] != nil {
+				return len(l.tickets[string(key)].tickets)
+			}
+			return 0
+		}
+		before := tickets()
+		c := m.later(ctx, ask1("l", id))
+		until(t, "the call to stand", func() bool { return tickets() == before+1 })
+		return c, leave
+	}
 	quit := func(c <-chan outcome, leave context.CancelFunc) {
 		t.Helper()
 		leave()
@@ -87,37 +103,60 @@ func TestGivingUpLeavesOthersTheKey(t *testing.T) {
 			t.Fatal(o.err)
 		}
 	}
-	stand := func(m *member) (<-chan outcome, context.CancelFunc) {
-		ctx, leave := context.WithCancel(bg(t))
-		before := ms[0].node.Revision()
-		c := m.later(ctx, ask1("l", id))
-		until(t, "the call to stand", func() bool {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			l := m.lines["l"]
-			if l == nil {
-				return false
-			}
-			p := l.tickets[string(keyOf([]byte("l"), id))]
-			return p != nil && p.mod > before
-		})
-		return c, leave
-	}
-	first, leaveFirst := stand(ms[0])
-	second, leaveSecond := stand(ms[1])
+	made, leaveMade := stand(ms[0])
+	second, _ := stand(ms[1])
 	third, leaveThird := stand(ms[1])
-	quit(first, leaveFirst)
+	fourth, leaveFourth := stand(ms[2])
+	quit(fourth, leaveFourth)
+	quit(made, leaveMade)
 	quit(third, leaveThird)
-	if n := len(ms[0].keys("l")); n != 2 {
-		t.Fatalf("%d keys, want the holder's and that of the call which waits", n)
-	}
-	quit(second, leaveSecond)
-	if n := len(ms[0].keys("l")); n != 1 {
-		t.Fatalf("%d keys, want the holder's alone", n)
-	}
-	again, _ := stand(ms[0])
 	ms[0].mustUnlock(holder)
-	if o := await(t, again); o.err != nil {
-		t.Error(o.err)
+	o := await(t, second)
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	late, leaveLate := stand1(ms[2], id) // it was made before, and comes after
+	leaveLate()
+	await(t, late)
+	ms[0].settle()
+	if kvs := ms[0].keys("l"); len(kvs) != 1 || kvs[0].GetCreateRevision() != o.resp.GetFencingToken() {
+		t.Errorf("%v, want the key of the holder", kvs)
+	}
+}
+
+// stand1 asks for a lock with a context that the caller ends.
+func stand1(m *member, id int64) (<-chan outcome, context.CancelFunc) {
+	ctx, leave := context.WithCancel(bg(m.t))
+	return m.later(ctx, ask1("l", id)), leave
+}
+
+// Who gives up alone takes its key along.
+func TestGivingUpTakesTheKeyAlong(t *testing.T) {
+	m := one(t)
+	m.mustLock(ask1("l", m.lease(600)))
+	ctx, leave := context.WithCancel(bg(t))
+	c := m.later(ctx, ask1("l", m.lease(600)))
+	m.untilQueue("l", 2)
+	leave()
+	if o := await(t, c); !errors.Is(o.err, context.Canceled) {
+		t.Fatal(o.err)
+	}
+	if n := len(m.keys("l")); n != 1 {
+		t.Errorf("%d keys, want the holder's alone", n)
+	}
+}
+
+// A member that ends in order leaves the guards of locks to their leases.
+func TestStopLeavesGuards(t *testing.T) {
+	m := one(t)
+	r := ask1("l", m.lease(600))
+	r.LockDelayMs = 60_000
+	m.mustLock(r)
+	m.Stop()
+	m.Close()
+	other := New(Options{Store: m.node, Hub: m.node.Hub()})
+	m.Service = other
+	if n := len(m.keys("l")); n != 2 {
+		t.Errorf("%d keys, want the lock's and its guard's", n)
 	}
 }

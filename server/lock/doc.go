@@ -37,9 +37,10 @@
 // A hand-over is one log entry, the deletion. Waiters read and write nothing in it. Where the queue is long, the key of who comes is
 // written with the next release (writer in place.go), so a hand-over in a busy queue also costs one flush of the log on each member, not two.
 //
-// An asker that gives up takes its key out of the queue before its call returns, if no call has written the key since: one that asks with the
-// same lease writes it again, so it keeps what it is told. If the write had an unknown outcome, as when a leader was lost, the key that may
-// come to be stays: the next call with that lease takes it over, or it ends with the lease.
+// An asker that gives up takes the key that it made out of the queue before its call returns, if no call has written it since: one that asks
+// with the same lease writes it again, and so keeps what it is told, even if the calls come in another order than they were made. What two calls
+// have written, and what comes of a write with an unknown outcome, as when a leader was lost, stays when both give up: the next call with that
+// lease takes it over, or it ends with the lease.
 //
 // # Leases, sessions and guards
 //

@@ -38,10 +38,12 @@ func (s *Service) keepGuard(p *place, delay time.Duration) {
 			select {
 			case <-t.C:
 			case <-g.over:
-			case <-s.stopped.Done(): // it runs out by itself
-				g.drop()
-				return
+			case <-s.stopped.Done():
 			}
+		}
+		if s.stopped.Err() != nil {
+			g.drop() // it runs out by itself: a member that restarts in order takes no lock delay away
+			return
 		}
 		g.end(false)
 	})

@@ -28,8 +28,6 @@ type line struct {
 // party is the tickets of one key: usually one, more when a lease asks twice.
 type party struct {
 	tickets []*ticket
-	told    int   // how many were told that they hold the lock
-	mod     int64 // at which one of their calls last wrote the key
 }
 
 // ticket follows one key of a queue: it is told once that it is at the front, if that happens, and once that the key is gone.
@@ -43,7 +41,6 @@ type ticket struct {
 	// ahead, nil unless asked for, holds the number of those before this one when that has become a milestone; the last only.
 	ahead chan int64
 	told  int64 // the number it was told last; guarded by Service.mu
-	mod   int64 // that of the party when the ticket was forgotten
 }
 
 // verdict is what a ticket is told.
@@ -71,31 +68,22 @@ func (s *Service) follow(l *line, key []byte, create int64, count bool) *ticket 
 	}
 	p.tickets = append(p.tickets, t)
 	if l.err != nil {
-		l.tell(p, t, verdict{err: l.err})
+		l.tell(t, verdict{err: l.err})
 		return t
 	}
 	switch e := l.queue.byKey[t.key]; {
 	case e == nil && create <= l.rev:
-		l.tell(p, t, verdict{rev: l.rev})
+		l.tell(t, verdict{rev: l.rev})
 	case e != nil && e.kv.GetCreateRevision() > create:
-		l.tell(p, t, verdict{rev: l.rev, replaced: true})
+		l.tell(t, verdict{rev: l.rev, replaced: true})
 	case e != nil && e.kv.GetCreateRevision() == create && l.queue.place(e) < l.front:
-		l.tell(p, t, verdict{held: true, rev: l.rev})
+		l.tell(t, verdict{held: true, rev: l.rev})
 	}
 	return t
 }
 
-// wrote notes at which revision the call that has a ticket wrote its key.
-func (s *Service) wrote(t *ticket, rev int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := t.line.tickets[t.key]
-	p.mod = max(p.mod, rev)
-}
-
-// forget ends a ticket. alone reports that no other ticket of its key is there, and none was told that it holds the lock, so
-// that the key stands for nobody else.
-func (s *Service) forget(t *ticket) (alone bool) {
+// forget ends a ticket.
+func (s *Service) forget(t *ticket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.ahead != nil {
@@ -108,15 +96,9 @@ func (s *Service) forget(t *ticket) (alone bool) {
 			break
 		}
 	}
-	t.mod = p.mod
-	told := p.told
-	if t.held && !t.gone {
-		told--
-	}
 	if len(p.tickets) == 0 {
 		delete(t.line.tickets, t.key)
 	}
-	return len(p.tickets) == 0 && told == 0
 }
 
 // ahead is the number of entries before a ticket's, 0 when its key is gone. When it is not there yet, all are before it.
@@ -164,13 +146,12 @@ func (s *Service) mixed(l *line, key []byte, m mode) bool {
 }
 
 // tell gives a ticket its news. There is room: each kind of news is given once.
-func (l *line) tell(p *party, t *ticket, v verdict) {
+func (l *line) tell(t *ticket, v verdict) {
 	switch {
 	case t.gone || v.held && t.held:
 		return
 	case v.held:
 		t.held = true
-		p.told++
 	default:
 		t.gone = true
 	}
@@ -217,13 +198,7 @@ func (l *line) lose(key string, before int64, replaced bool) {
 	}
 	for _, t := range p.tickets {
 		if t.create < before {
-			l.tell(p, t, verdict{rev: l.rev, replaced: replaced})
-		}
-	}
-	p.told = 0
-	for _, t := range p.tickets {
-		if t.held && !t.gone {
-			p.told++
+			l.tell(t, verdict{rev: l.rev, replaced: replaced})
 		}
 	}
 }
@@ -238,7 +213,7 @@ func (l *line) settle() {
 		}
 		for _, t := range p.tickets {
 			if t.create == e.kv.GetCreateRevision() {
-				l.tell(p, t, verdict{held: true, rev: l.rev})
+				l.tell(t, verdict{held: true, rev: l.rev})
 			}
 		}
 	}
@@ -298,7 +273,7 @@ func (l *line) fail(err error) {
 	l.err = err
 	for _, p := range l.tickets {
 		for _, t := range p.tickets {
-			l.tell(p, t, verdict{err: err})
+			l.tell(t, verdict{err: err})
 		}
 	}
 	for o := range l.observers {

@@ -17,8 +17,8 @@ const cleanTimeout = time.Minute
 // enqueue puts the key of a place into its queue, unless it is there, and reports whether it is the only one: then it holds the lock.
 // It is one log entry. With two keys at most it reads as much of the queue as it must know, however long that is.
 //
-// A key that another call with the same lease has made is written again. So a call that gives up can tell a key that stands for itself alone
-// from one that another call relies on, by whatever member, and leaves that alone (abandon).
+// A key that another call with the same lease has made is written again. So a call that gives up can tell a key that stands for itself alone,
+// which it made and nobody has written since, from one that another call may rely on, by whatever member, and leaves that alone (abandon).
 //
 // The write does not end with the caller: of a write with an unknown outcome nobody could say whether a key that is there afterwards is its
 // own or that of the next call. Such a key, after a leader was lost, stays; the next call with the lease takes it over, or it ends with the lease.
@@ -49,14 +49,14 @@ func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, er
 	p.rev = resp.GetHeader().GetRevision()
 	alone = len(resp.GetResponses()[1].GetResponseRange().GetKvs()) == 1
 	if resp.GetSucceeded() {
-		p.made, p.create, p.mod = true, p.rev, p.rev
+		p.made, p.create = true, p.rev
 		return alone, nil
 	}
 	own := resp.GetResponses()[0].GetResponseRange().GetKvs()[0]
 	if own.GetLease() != p.lease {
 		return false, errs.ErrNotLock
 	}
-	p.create, p.mod = own.GetCreateRevision(), p.rev
+	p.create = own.GetCreateRevision()
 	s.dropGuard(p)
 	return alone, nil
 }
@@ -76,25 +76,25 @@ func (s *Service) writer(a *ask) func(context.Context, *rpcpb.TxnRequest) (*rpcp
 	return s.store.Txn
 }
 
-// abandon gives up a place: its asker has failed, or is gone. Nobody waits in its stead, unless keep says so.
-func (s *Service) abandon(p *place, keep bool) {
+// abandon gives up a place: its asker has failed, or is gone.
+func (s *Service) abandon(p *place) {
 	s.dropGuard(p)
 	switch {
 	case p.session != nil:
 		p.session.end(false)
-	case !keep && p.create != 0:
+	case p.made:
 		s.clean(p)
 	}
 }
 
-// clean deletes the key of a place if nobody has written it since. The caller's context may have ended; it tries until the key is gone or
+// clean deletes the key that a call made if nobody has written it since. The caller's context may have ended; it tries until the key is gone or
 // its lease is about to take it.
 func (s *Service) clean(p *place) {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanTimeout)
 	defer cancel()
 	err := persist(ctx, func(ctx context.Context) error {
 		_, err := s.store.Txn(ctx, &rpcpb.TxnRequest{
-			Compare: []*rpcpb.Compare{ifMod(p.key, p.mod), ifLease(p.key, p.lease)},
+			Compare: []*rpcpb.Compare{ifMod(p.key, p.create), ifLease(p.key, p.lease)},
 			Success: []*rpcpb.RequestOp{opDelete(p.key)},
 		})
 		return err

@@ -123,7 +123,6 @@ type place struct {
 	lease   int64
 	create  int64 // its create revision
 	rev     int64 // at which it was found to hold the lock, or to be in the queue
-	mod     int64 // at which this call, or one that stands for the same key at this member, last wrote the key
 	made    bool  // by this call
 	value   []byte
 	session *session // nil if the lease is the caller's
@@ -156,10 +155,9 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 		}
 		p.lease = p.session.id
 	}
-	keep := false // whether the key belongs to another call, too
 	defer func() {
 		if err != nil {
-			s.abandon(p, keep)
+			s.abandon(p)
 		}
 	}()
 	p.key = keyOf(a.name, p.lease)
@@ -170,7 +168,6 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 	if err != nil {
 		return 0, err
 	}
-	keep = !p.made
 	if p.session != nil {
 		p.session.keeps(p.key)
 	}
@@ -184,7 +181,7 @@ func (s *Service) takeTurn(ctx context.Context, a *ask, p *place) (left time.Dur
 			return 0, err
 		}
 	default:
-		if keep, err = s.wait(ctx, a, p); err != nil {
+		if err = s.wait(ctx, a, p); err != nil {
 			return 0, err
 		}
 	}
@@ -235,34 +232,30 @@ func (s *Service) evaluate(ctx context.Context, p *place) error {
 	return nil
 }
 
-// wait waits until a place is at the front. keep tells that the key stands for another call, too.
-func (s *Service) wait(ctx context.Context, a *ask, p *place) (keep bool, err error) {
+// wait waits until a place is at the front.
+func (s *Service) wait(ctx context.Context, a *ask, p *place) error {
 	l, err := s.enter(ctx, a.name)
 	if err != nil {
-		return !p.made, err
+		return err
 	}
 	defer s.leave(l)
 	t := s.follow(l, p.key, p.create, a.waiting != nil)
-	s.wrote(t, p.mod)
-	defer func() {
-		keep = !s.forget(t)
-		p.mod = t.mod
-	}()
+	defer s.forget(t)
 	if !a.election && s.mixed(l, p.key, a.mode) {
-		return false, errs.ErrMixedLimits
+		return errs.ErrMixedLimits
 	}
 	if len(t.news) == 0 && a.waiting != nil {
 		if err := a.waiting(p, s.ahead(t)); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if len(t.news) == 0 {
 		// What the lease has left is asked now, when there is time, and not when the lock is free. That it has ended comes as news, too.
 		if err := s.foreknow(ctx, p); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return false, s.hear(ctx, a, p, t)
+	return s.hear(ctx, a, p, t)
 }
 
 // hear waits for the news that a place is at the front, and passes on how many are ahead meanwhile.
