@@ -114,7 +114,7 @@ func (k *candidate) campaign() asking {
 		}
 		k.book.change(func() {
 			x.held, x.key, x.token, x.rev = true, string(r.Leader.Key), r.Leader.Rev, r.Header.Revision
-			x.until = k.lasts(k.c.now(), r.RemainingTtlMs)
+			x.until = k.lasts(x, ttl, k.c.now(), r.RemainingTtlMs)
 			x.bond.named(r.Leader.Lease)
 		})
 		return nil

@@ -106,7 +106,8 @@ func (j *lockJudge) heads(q *lockQueue) (out []headChange) {
 }
 
 // checkObservation judges a stream: first how things are, as new as whatever anybody was told before, then each change, in order, once, until
-// what came too late for it. Only a compaction may take some.
+// what came too late for it. Only a compaction may take some: if a member has not got all that was compacted, it reads the election anew and
+// tells that, so later changes may be missing, too.
 func (j *lockJudge) checkObservation(q *lockQueue, changes []headChange, x *observation) error {
 	if len(x.told) == 0 {
 		return j.silent(changes, x, 0)
@@ -136,7 +137,7 @@ func (j *lockJudge) checkObservation(q *lockQueue, changes []headChange, x *obse
 			return fmt.Errorf("told of revision %d after %d", t.rev, x.told[i-1].rev)
 		}
 		for ; next < len(changes) && changes[next].rev < t.rev; next++ {
-			if (x.native || changes[next].head != (head{})) && !j.compacted(changes[next].rev, t.at) {
+			if (x.native || changes[next].head != (head{})) && !j.compacted(x.told[i-1].rev+1, t.at) {
 				return fmt.Errorf("not told of revision %d, since which %v led, but of %d", changes[next].rev, changes[next].head, t.rev)
 			}
 		}

@@ -308,7 +308,7 @@ func (k *contender) lock(kind lockKind) asking {
 		k.book.change(func() {
 			if x.held = r.Acquired; x.held {
 				x.key, x.token, x.rev = string(r.Key), r.FencingToken, r.Header.Revision
-				x.until = k.lasts(k.c.now(), r.RemainingTtlMs)
+				x.until = k.lasts(x, ttl, k.c.now(), r.RemainingTtlMs)
 				x.bond.named(r.Lease)
 			} else {
 				x.rev = r.Header.Revision
@@ -336,14 +336,14 @@ func (k *contender) hold(kind lockKind) asking {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			k.book.change(func() { k.told(x, m, at) })
+			k.book.change(func() { k.told(x, ttl, m, at) })
 			return nil
 		})
 	}
 }
 
-// told takes in what a stream tells, as it was at some time.
-func (k *contender) told(x *claim, m *coorddpb.HoldResponse, at time.Duration) {
+// told takes in what a stream tells, as it was at some time. ttl is what a session of the claim was asked for.
+func (k *contender) told(x *claim, ttl int64, m *coorddpb.HoldResponse, at time.Duration) {
 	if m.Lease != 0 {
 		x.bond.named(m.Lease)
 	}
@@ -353,16 +353,29 @@ func (k *contender) told(x *claim, m *coorddpb.HoldResponse, at time.Duration) {
 			x.known, x.held, x.heldAt, x.key, x.token, x.rev = true, true, k.c.now(), string(m.Key), m.FencingToken, m.Header.Revision
 			close(x.won)
 		}
-		x.until = k.lasts(at, m.RemainingTtlMs)
+		x.until = max(x.until, k.lasts(x, ttl, at, m.RemainingTtlMs))
 	case coorddpb.HoldState_HOLD_LOST:
 		x.lost, x.reason = k.c.now(), m.Reason.String()
 		x.lostAt = m.Header.Revision
 	}
 }
 
-// lasts is until when a lease lives at the least that was said to have so much left, by a clock that may run fast.
-func (k *contender) lasts(at time.Duration, left int64) time.Duration {
-	return at + k.c.shape.shortest(time.Duration(left)*time.Millisecond)
+// leastTTL is what a member makes of a shorter time to live: one and a half of its election timeouts, in whole seconds.
+const leastTTL = 2 * time.Second
+
+// lasts is until when the lease of a claim lives at the least that was said at some time to have so many milliseconds left; 0 when nothing
+// was said but that it may end any moment. What is left is counted down by the clock of the member that answers, from when it last asked or
+// renewed, and ends by that of the leader, which may run faster: not only for what is left, but from the beginning on. So all that
+// clocks can take of the whole time to live comes off. That is the bond's, or of a session what was asked for.
+func (k *contender) lasts(x *claim, asked int64, at time.Duration, left int64) time.Duration {
+	if left <= 0 {
+		return 0
+	}
+	ttl := x.bond.ttl
+	if ttl == 0 {
+		ttl = max(time.Duration(asked)*time.Second, leastTTL)
+	}
+	return at + time.Duration(left)*time.Millisecond - (ttl - k.c.shape.shortest(ttl))
 }
 
 func (k *contender) sessionTTL() int64 {

@@ -234,6 +234,41 @@ func TestLockJudge(t *testing.T) {
 	}
 }
 
+// TestLasts: who says what a lease has left counts by his own clock since he last heard of it, and the lease ends by the leader's, which
+// may be the fastest.
+func TestLasts(t *testing.T) {
+	even := shape{ticks: []time.Duration{ms(100), ms(100), ms(100)}}
+	skewed := shape{ticks: []time.Duration{ms(96), ms(116), ms(89)}}
+	for name, tc := range map[string]struct {
+		shape shape
+		own   time.Duration // time to live of the asker's own lease, 0 = a session
+		asked int64         // that of the session
+		ttl   time.Duration // what it is
+	}{
+		"even clocks":                 {even, 5 * time.Second, 0, 5 * time.Second},
+		"a session, even clocks":      {even, 0, 3, 3 * time.Second},
+		"other clocks":                {skewed, 5 * time.Second, 0, 5 * time.Second},
+		"a session":                   {skewed, 0, 2, 2 * time.Second},
+		"a session of the least":      {skewed, 0, 1, 2 * time.Second},
+		"a lease that lives for long": {skewed, 25 * time.Second, 0, 25 * time.Second},
+	} {
+		k := &contender{c: &cluster{shape: tc.shape}}
+		x := &claim{bond: &bond{ttl: tc.own}}
+		_, fastest := tc.shape.rates()
+		ends, least := time.Duration(float64(tc.ttl)/fastest), tc.shape.shortest(tc.ttl)
+		for passed := time.Duration(0); passed < tc.ttl; passed += ms(10) {
+			got := k.lasts(x, tc.asked, passed, (tc.ttl - passed).Milliseconds())
+			if got > ends || got < least {
+				t.Fatalf("%s: a lease of %v that has %v left, renewed %v ago, is taken to last until %v after that; the leader's clock makes that %v, a change of leader %v",
+					name, tc.ttl, tc.ttl-passed, passed, got, ends, least)
+			}
+		}
+		if got := k.lasts(x, tc.asked, time.Minute, 0); got != 0 {
+			t.Errorf("%s: a lease that may have nothing left is taken to last until %v", name, got)
+		}
+	}
+}
+
 // expect compares what was found with what must be.
 func expect(t *testing.T, got string, want []string) {
 	t.Helper()
