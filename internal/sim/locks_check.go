@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/coordd/coordd/api/coorddpb"
+	"github.com/coordd/coordd/api/errs"
 )
 
 const (
@@ -305,15 +305,20 @@ func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 	return fmt.Errorf("its place of revision %d is still there at revision %d, after the call", c.Create, k.store)
 }
 
-// unsure reports whether the error that a call ended with leaves open what became of its write.
-func (k *claim) unsure() bool {
-	return slices.ContainsFunc([]string{"stop", "request timed out", "leader changed"}, func(s string) bool { return strings.Contains(k.err, s) })
+// unsure reports whether the error that a call ended with leaves open what became of its write: those of a proposal without a result. The
+// end of the asker's context is none of them, since the write does not end with it.
+func (k *claim) unsure() bool { return k.timedOut() || k.err == errs.ErrStopped.Error() }
+
+// timedOut reports whether a call ended because its write had no result in time. Such a call has not come to waiting for its turn.
+func (k *claim) timedOut() bool {
+	return slices.ContainsFunc([]error{errs.ErrTimeout, errs.ErrTimeoutDueToLeaderFail, errs.ErrTimeoutDueToConnectionLost},
+		func(e error) bool { return e.Error() == k.err })
 }
 
 // checkPrompt: who waits is told when his turn has come, and when his place is gone. Places that were there before the call are left
-// out: the call may still be asking for them.
+// out: the call may still be asking for them; and so is a call whose write has had no result, as when a snapshot brought its member what it wrote.
 func (j *lockJudge) checkPrompt(q *lockQueue, k *claim) error {
-	if q == nil || k.bond.id == 0 || k.way == byHand || k.way == byTry {
+	if q == nil || k.bond.id == 0 || k.way == byHand || k.way == byTry || k.timedOut() {
 		return nil
 	}
 	until := min(k.back, k.left)

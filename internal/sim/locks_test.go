@@ -1,12 +1,14 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coordd/coordd/api/coorddpb"
+	"github.com/coordd/coordd/api/errs"
 )
 
 // The tests of this file feed lockJudge, the resource and the model of locks with histories that are wrong on purpose, and with right ones.
@@ -159,6 +161,24 @@ func TestLockJudge(t *testing.T) {
 			s.put(plain, 7, "")
 			s.remove(plain, 7)
 		}, []string{"its place of revision 6 is still there"}},
+		"who gave up leaves its place, and ran out of time": {func(s *scene) {
+			handOver(s)
+			s.asks(7, 50, 65, 0).err = context.DeadlineExceeded.Error() // its write is waited for all the same
+			s.put(plain, 7, "")
+			s.remove(plain, 7)
+		}, []string{"its place of revision 6 is still there"}},
+		"who was told that the leader is lost": {func(s *scene) {
+			handOver(s)
+			s.asks(7, 50, 65, 0).err = errs.ErrLeaderChanged.Error() // not an outcome of writing
+			s.put(plain, 7, "")
+			s.remove(plain, 7)
+		}, []string{"its place of revision 6 is still there"}},
+		"whose write has an unknown outcome leaves its place": {do: func(s *scene) {
+			handOver(s)
+			s.asks(7, 50, 65, 0).err = errs.ErrTimeoutDueToLeaderFail.Error()
+			s.put(plain, 7, "")
+			s.remove(plain, 7)
+		}},
 		"a waiter that gave up takes its place along": {do: func(s *scene) {
 			handOver(s)
 			s.asks(7, 50, 75, 0).err = "cancelled"
@@ -289,12 +309,15 @@ func TestLockJudgeIsPatient(t *testing.T) {
 		until     int
 		disturbed int
 		gone      bool
+		err       error // nil = cancelled
 		want      []string
 	}{
 		"its turn, and nobody tells":           {until: late, want: []string{"it is its turn since 0.0400s"}},
 		"its turn, for a short time":           {until: 900},
 		"its turn, but a fault has just begun": {until: late, disturbed: 900},
 		"gone, and nobody tells":               {until: late + 100, gone: true, want: []string{"its place is gone since 0.0500s"}},
+		"gone, and the member stops late":      {until: late + 100, gone: true, err: errs.ErrStopped, want: []string{"its place is gone since 0.0500s"}},
+		"gone, and its write has no result":    {until: late + 100, gone: true, err: errs.ErrTimeoutDueToLeaderFail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -305,6 +328,9 @@ func TestLockJudgeIsPatient(t *testing.T) {
 			s.gives(first, 2, 39, 41, 4)
 			k := s.asks(2, 25, tc.until, 9000)
 			k.err, k.upright = "cancelled", false
+			if tc.err != nil {
+				k.err = tc.err.Error()
+			}
 			if tc.gone {
 				s.remove(plain, 2)
 			} else {
