@@ -285,7 +285,8 @@ func (j *lockJudge) wasTaken(q *lockQueue, k *claim) bool {
 	return false
 }
 
-// checkLeft: who asked in vain leaves no place behind when the call has ended, unless the outcome of its write was not known.
+// checkLeft: who asked in vain leaves no place behind when the call has ended, unless the outcome of its write was not known, or another
+// call with the same lease has written the place, too.
 func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 	inVain := !(k.known && k.held) && k.back != never
 	gaveBack := k.way == byStream && k.known && k.held && k.back != never
@@ -293,7 +294,7 @@ func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 		return nil
 	}
 	c := j.r.at(fmt.Sprintf("%s/%x", k.name, k.bond.id), k.store)
-	if c.Version == 0 || j.seen(c.Create) < k.call || j.seen(c.Create) > k.left || k.unsure() {
+	if c.Version != 1 || j.seen(c.Create) < k.call || j.seen(c.Create) > k.left || k.unsure() {
 		return nil
 	}
 	others := slices.ContainsFunc(j.of(k.name, k.bond.id), func(o *claim) bool {

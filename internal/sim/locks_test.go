@@ -179,6 +179,14 @@ func TestLockJudge(t *testing.T) {
 			s.put(plain, 7, "")
 			s.remove(plain, 7)
 		}},
+		"a write with an unknown outcome comes when the next call has begun, which writes the place, too": {do: func(s *scene) {
+			handOver(s)
+			s.asks(7, 20, 45, 0).err = errs.ErrStopped.Error()
+			s.asks(7, 50, 75, 0).err = "cancelled"
+			s.put(plain, 7, "")
+			s.put(plain, 7, "")
+			s.remove(plain, 7)
+		}},
 		"a waiter that gave up takes its place along": {do: func(s *scene) {
 			handOver(s)
 			s.asks(7, 50, 75, 0).err = "cancelled"
