@@ -298,7 +298,7 @@ func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 		return nil
 	}
 	others := slices.ContainsFunc(j.of(k.name, k.bond.id), func(o *claim) bool {
-		return o != k && (o.back > k.call && o.call < k.back || o.known && o.held && o.token == c.Create)
+		return o != k && (o.back > k.call && o.call < k.back || o.known && o.held && o.token == c.Create || o.call < k.call && o.unsure())
 	})
 	if others || gaveBack && c.Create != k.token {
 		return nil

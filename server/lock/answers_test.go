@@ -75,24 +75,23 @@ func TestGoneBeforeTheAnswer(t *testing.T) {
 	until(t, "the key to go", func() bool { return len(m.keys("l")) == 0 })
 }
 
-// A call that gives up leaves the key to another call with the same lease, at whatever member, whichever of them wrote it first.
+// A call that gives up leaves the key to another call with the same lease, whichever of them wrote it first.
 func TestGivingUpLeavesOthersTheKey(t *testing.T) {
-	ms := cluster(t, 3)
-	id := ms[0].lease(600)
+	m := one(t)
+	id := m.lease(600)
 	key := keyOf([]byte("l"), id)
-	holder := ms[0].mustLock(ask1("l", ms[0].lease(600)))
-	stand := func(m *member) (<-chan outcome, context.CancelFunc) {
-		ctx, leave := context.WithCancel(bg(t))
-		tickets := func() int {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if l := m.lines["l"]; l != nil && l.tickets[string(key)] != nil {
-				return len(l.tickets[string(key)].tickets)
-			}
-			return 0
+	holder := m.mustLock(ask1("l", m.lease(600)))
+	tickets := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if l := m.lines["l"]; l != nil && l.tickets[string(key)] != nil {
+			return len(l.tickets[string(key)].tickets)
 		}
+		return 0
+	}
+	stand := func() (<-chan outcome, context.CancelFunc) {
 		before := tickets()
-		c := m.later(ctx, ask1("l", id))
+		c, leave := stand1(m, id)
 		until(t, "the call to stand", func() bool { return tickets() == before+1 })
 		return c, leave
 	}
@@ -103,24 +102,25 @@ func TestGivingUpLeavesOthersTheKey(t *testing.T) {
 			t.Fatal(o.err)
 		}
 	}
-	made, leaveMade := stand(ms[0])
-	second, _ := stand(ms[1])
-	third, leaveThird := stand(ms[1])
-	fourth, leaveFourth := stand(ms[2])
-	quit(fourth, leaveFourth)
+	made, leaveMade := stand()
+	second, _ := stand()
+	third, leaveThird := stand()
 	quit(made, leaveMade)
 	quit(third, leaveThird)
-	ms[0].mustUnlock(holder)
+	m.mustUnlock(holder)
 	o := await(t, second)
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	late, leaveLate := stand1(ms[2], id) // it was made before, and comes after
+	late, leaveLate := stand1(m, id) // it was made before, and comes after
 	leaveLate()
 	await(t, late)
-	ms[0].settle()
-	if kvs := ms[0].keys("l"); len(kvs) != 1 || kvs[0].GetCreateRevision() != o.resp.GetFencingToken() {
+	m.settle()
+	if kvs := m.keys("l"); len(kvs) != 1 || kvs[0].GetCreateRevision() != o.resp.GetFencingToken() {
 		t.Errorf("%v, want the key of the holder", kvs)
+	}
+	if n := len(m.asking); n != 0 {
+		t.Errorf("%d keys for which calls are under way", n)
 	}
 }
 

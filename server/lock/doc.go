@@ -38,9 +38,9 @@
 // written with the next release (writer in place.go), so a hand-over in a busy queue also costs one flush of the log on each member, not two.
 //
 // An asker that gives up takes the key that it made out of the queue before its call returns, if no call has written it since: one that asks
-// with the same lease writes it again, and so keeps what it is told, even if the calls come in another order than they were made. What two calls
-// have written, and what comes of a write with an unknown outcome, as when a leader was lost, stays when both give up: the next call with that
-// lease takes it over, or it ends with the lease.
+// with the same lease at the same member meanwhile writes it again, and so keeps what it is told. Of two calls with one lease at two members
+// the one that made the key takes it along; the other is told that its place is gone. What two calls have written, and what comes of a write
+// with an unknown outcome, as when a leader was lost, stays when both give up: the next call with that lease takes it over, or it ends with the lease.
 //
 // # Leases, sessions and guards
 //

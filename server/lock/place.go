@@ -17,17 +17,15 @@ const cleanTimeout = time.Minute
 // enqueue puts the key of a place into its queue, unless it is there, and reports whether it is the only one: then it holds the lock.
 // It is one log entry. With two keys at most it reads as much of the queue as it must know, however long that is.
 //
-// A key that another call with the same lease has made is written again. So a call that gives up can tell a key that stands for itself alone,
-// which it made and nobody has written since, from one that another call may rely on, by whatever member, and leaves that alone (abandon).
+// A key that is there is written again if another call for it is under way at this member. So a call that gives up can tell a key that stands
+// for itself alone, which it made and nobody has written since, from one that the other call relies on, and leaves that alone (abandon).
 //
 // The write does not end with the caller: of a write with an unknown outcome nobody could say whether a key that is there afterwards is its
 // own or that of the next call. Such a key, after a leader was lost, stays; the next call with the lease takes it over, or it ends with the lease.
 func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, err error) {
 	p.value = a.value
-	takeOver := &rpcpb.PutRequest{Key: p.key, Value: a.value, IgnoreLease: true}
 	if !a.election {
 		p.value = a.mode.value()
-		takeOver = &rpcpb.PutRequest{Key: p.key, IgnoreValue: true, IgnoreLease: true}
 	}
 	some := opRange(&rpcpb.RangeRequest{Key: prefixOf(a.name), RangeEnd: endOf(a.name), Limit: 2, KeysOnly: true})
 	put := []*rpcpb.RequestOp{opPut(&rpcpb.PutRequest{Key: p.key, Value: p.value, Lease: p.lease}), some}
@@ -35,13 +33,12 @@ func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, er
 		g := mode{shared: a.mode.shared, limit: a.mode.limit, guards: p.lease}
 		put = append(put, opPut(&rpcpb.PutRequest{Key: keyOf(a.name, p.guard.id), Value: g.value(), Lease: p.guard.id}))
 	}
+	found := []*rpcpb.RequestOp{opRange(&rpcpb.RangeRequest{Key: p.key}), some}
+	if again := s.again(a, p); again != nil {
+		found = append(found, opTxn(again))
+	}
 	resp, err := s.writer(a)(context.WithoutCancel(ctx), &rpcpb.TxnRequest{
-		Compare: []*rpcpb.Compare{ifCreate(p.key, 0)},
-		Success: put,
-		Failure: []*rpcpb.RequestOp{
-			opRange(&rpcpb.RangeRequest{Key: p.key}), some,
-			opTxn(&rpcpb.TxnRequest{Compare: []*rpcpb.Compare{ifLease(p.key, p.lease)}, Success: []*rpcpb.RequestOp{opPut(takeOver)}}),
-		},
+		Compare: []*rpcpb.Compare{ifCreate(p.key, 0)}, Success: put, Failure: found,
 	})
 	if err != nil {
 		return false, err
@@ -59,6 +56,35 @@ func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, er
 	p.create = own.GetCreateRevision()
 	s.dropGuard(p)
 	return alone, nil
+}
+
+// again is what writes a key that is there: the new value of a candidate, or, if other calls for it are under way, the same value once more.
+func (s *Service) again(a *ask, p *place) *rpcpb.TxnRequest {
+	put := &rpcpb.PutRequest{Key: p.key, IgnoreValue: true, IgnoreLease: true}
+	if a.election {
+		put = &rpcpb.PutRequest{Key: p.key, Value: a.value, IgnoreLease: true}
+	}
+	when := []*rpcpb.Compare{ifLease(p.key, p.lease)}
+	switch {
+	case s.asks(p.key, 0) > 1:
+	case a.election:
+		when = append(when, ifOtherValue(p.key, a.value))
+	default:
+		return nil
+	}
+	return &rpcpb.TxnRequest{Compare: when, Success: []*rpcpb.RequestOp{opPut(put)}}
+}
+
+// asks changes the number of calls for a key that are under way, their cleaning up included, and returns it.
+func (s *Service) asks(key []byte, by int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.asking[string(key)] + by
+	s.asking[string(key)] = n
+	if n == 0 {
+		delete(s.asking, string(key))
+	}
+	return n
 }
 
 // longQueue is the length from which on an asker need not be quick to be in the queue: before it could be its turn, as many must leave

@@ -41,6 +41,7 @@ type Service struct {
 	lines      map[string]*line
 	dispatcher *dispatcher // nil when there are no lines
 	sessions   map[int64]*session
+	asking     map[string]int // calls under way, by their keys, but for those with sessions
 }
 
 // New returns a service. It has no goroutines until it is used; see Stop.
@@ -48,7 +49,7 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
-	s := &Service{store: o.Store, hub: o.Hub, lg: o.Logger, lines: map[string]*line{}, sessions: map[int64]*session{}}
+	s := &Service{store: o.Store, hub: o.Hub, lg: o.Logger, lines: map[string]*line{}, sessions: map[int64]*session{}, asking: map[string]int{}}
 	s.stopped, s.stop = context.WithCancelCause(context.Background())
 	return s
 }
@@ -140,6 +141,11 @@ func (s *Service) acquire(ctx context.Context, a *ask) (*place, time.Duration, e
 		}
 	}
 	p := &place{name: a.name, lease: a.lease}
+	if a.lease != 0 {
+		key := keyOf(a.name, a.lease)
+		s.asks(key, 1)
+		defer s.asks(key, -1)
+	}
 	left, err := s.takeTurn(ctx, a, p)
 	if err != nil {
 		return nil, 0, err

@@ -65,6 +65,13 @@ func ifMod(key []byte, rev int64) *rpcpb.Compare {
 	}
 }
 
+func ifOtherValue(key, value []byte) *rpcpb.Compare {
+	return &rpcpb.Compare{
+		Key: key, Target: rpcpb.Compare_VALUE, Result: rpcpb.Compare_NOT_EQUAL,
+		TargetUnion: &rpcpb.Compare_Value{Value: value},
+	}
+}
+
 func ifLease(key []byte, id int64) *rpcpb.Compare {
 	return &rpcpb.Compare{
 		Key: key, Target: rpcpb.Compare_LEASE, Result: rpcpb.Compare_EQUAL,
