@@ -36,8 +36,8 @@ func (t *Transport) HashKV(ctx context.Context, to uint64, req *rpcpb.HashKVRequ
 }
 
 // Info asks a member who it is and whom it knows.
-func (t *Transport) Info(ctx context.Context, to uint64) (*peerpb.InfoResponse, error) {
-	return call(ctx, t, to, &peerpb.InfoRequest{}, services.PeerClient.Info)
+func (t *Transport) Info(ctx context.Context, to uint64, req *peerpb.InfoRequest) (*peerpb.InfoResponse, error) {
+	return call(ctx, t, to, req, services.PeerClient.Info)
 }
 
 // call does a unary call on a member's second connection.

@@ -136,7 +136,7 @@ func TestURLs(t *testing.T) {
 	if err := a.tr.SetMembers(map[uint64][]string{1: {a.url()}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.tr.Info(t.Context(), 2); !errors.Is(err, ErrUnknownMember) {
+	if _, err := a.tr.Info(t.Context(), 2, &peerpb.InfoRequest{}); !errors.Is(err, ErrUnknownMember) {
 		t.Errorf("a call to a removed member: %v", err)
 	}
 	a.tr.Send([]*raftpb.Message{message(raftpb.MsgHeartbeat, 1, 2, 0), snapMessage(1, 2, 1)})
@@ -231,11 +231,11 @@ func TestCalls(t *testing.T) {
 	if err := b.tr.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.tr.Info(ctx, 2); status.Code(err) != codes.Unavailable {
+	if _, err := a.tr.Info(ctx, 2, &peerpb.InfoRequest{}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a call to a member that is down: %v", err)
 	}
 	newEnd(t, 2, b.addr)
-	poll(t, "call works again", func() bool { _, err := a.tr.Info(ctx, 2); return err == nil })
+	poll(t, "call works again", func() bool { _, err := a.tr.Info(ctx, 2, &peerpb.InfoRequest{}); return err == nil })
 }
 
 // Closing does not wait for a member that takes nothing, and may be repeated.

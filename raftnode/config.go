@@ -137,6 +137,14 @@ func (s Start) validate() error {
 	return nil
 }
 
+// FoundingIndex is the position that a founding member begins at. Whoever is not beyond it has taken no part in anything.
+const FoundingIndex = 1
+
+// Fresh reports whether there is nothing but what Bootstrap gives, besides perhaps a vote.
+func (s Start) Fresh() bool {
+	return s.Applied <= FoundingIndex && len(s.Entries) == 0 && s.HardState.GetCommit() <= FoundingIndex
+}
+
 // Bootstrap returns how a founding member of a new cluster starts: from an
 // invented snapshot at index 1, term 1, whose configuration has the given
 // voters. Every founding member must pass the same set. The caller creates its
@@ -145,11 +153,11 @@ func (s Start) validate() error {
 // It writes nothing. The first term that elects is 2, so no leader's own entry
 // has the term of the invented one.
 func Bootstrap(voters []uint64) Start {
-	term, commit := uint64(1), uint64(1)
+	term, commit := uint64(1), uint64(FoundingIndex)
 	return Start{
-		Index:     1,
-		Term:      1,
-		Applied:   1,
+		Index:     FoundingIndex,
+		Term:      term,
+		Applied:   FoundingIndex,
 		HardState: &raftpb.HardState{Term: &term, Commit: &commit},
 		ConfState: &raftpb.ConfState{Voters: append([]uint64(nil), voters...)},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/apply"
 	"github.com/coordd/coordd/member"
+	"github.com/coordd/coordd/raftnode"
 )
 
 // memberOf is a member by its id, nil if there is none.
@@ -66,8 +67,14 @@ func (n *Node) updatePeers() {
 }
 
 // publishLoop announces this member's name and client URLs through the log
-// until they stand there, then as leader has the cluster version set, and ends.
+// until they stand there, then as leader has the cluster version set, and ends. It begins once this member has something
+// in its log: whoever finds its name published and its log empty knows that files were lost (founding.go).
 func (n *Node) publishLoop(ctx context.Context) error {
+	select {
+	case <-n.applied.Wait(raftnode.FoundingIndex + 1):
+	case <-ctx.Done():
+		return nil
+	}
 	for ctx.Err() == nil {
 		if me := n.memberOf(n.id); me != nil && me.Name == n.cfg.Name && equalSets(me.ClientURLs, n.cfg.ClientURLs) {
 			// Known from before a restart: one confirmed read shows that this member is in touch again.

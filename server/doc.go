@@ -20,6 +20,11 @@
 // answer (read.go). Rounds are strictly one after another, so a round begins
 // only after each of its readers has arrived.
 //
+// # A new member
+//
+// A member that holds nothing but what it was founded with asks the others before its raft runs: it may be new, or have lost its files,
+// and then it must not vote again (founding.go).
+//
 // # A snapshot
 //
 // A member that fell too far behind receives the leader's whole file. The peer
@@ -39,7 +44,7 @@
 //
 // All are started by Open and have ended when Close returns:
 //
-//	raft     raftnode.Node.Run: the drive loop
+//	raft     asks the others first, if the member is new; then raftnode.Node.Run: the drive loop
 //	tick     hands raft its ticks
 //	first    asks for votes early after the start, when no leader is heard
 //	apply    applies committed entries, publishes them, commits the file, removes compacted rows

@@ -22,6 +22,11 @@ func (n *Node) firstElection(ctx context.Context) error {
 	if !n.cfg.InitialTickAdvance || !n.cfg.PreVote || turn < 0 {
 		return nil
 	}
+	select {
+	case <-n.part:
+	case <-ctx.Done():
+		return nil
+	}
 	tick := time.NewTicker(n.cfg.Tick)
 	defer tick.Stop()
 	connected := 0 // heartbeats in a row

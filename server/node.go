@@ -33,6 +33,7 @@ type Node struct {
 	started   time.Time
 	metrics   *metrics
 
+	fresh     bool // it held nothing at its start but what it was founded with
 	store     *storage
 	machine   atomic.Pointer[apply.Machine] // replaced by the apply loop when a snapshot is installed
 	raft      *raftnode.Node
@@ -58,6 +59,7 @@ type Node struct {
 	expiringTerm uint64 // term for which the expirer was last promoted
 
 	group  *errgroup.Group
+	part   chan struct{} // closed once this member may take part in the cluster, see founding.go
 	ready  chan struct{} // closed once this member has published itself
 	ending chan struct{} // closed when the node begins to end
 	done   chan struct{} // closed when it has ended
@@ -98,11 +100,11 @@ func newNode(cfg Config, store *storage, m *metrics) *Node {
 	now := time.Now()
 	n := &Node{
 		cfg: cfg, lg: cfg.Logger, id: store.meta.MemberID, clusterID: store.meta.ClusterID,
-		started: now, metrics: m, store: store,
+		started: now, metrics: m, fresh: store.start.Fresh(), store: store,
 		expirer: newExpirer(cfg), ids: idutil.New(uint16(store.meta.MemberID), now),
 		waits: wait.New[apply.Result](), applied: wait.NewWaitTime(),
 		reads: newReadRounds(), leadership: newLeadership(now), applyCalls: make(chan applyCall),
-		ready: make(chan struct{}), ending: make(chan struct{}), done: make(chan struct{}),
+		part: make(chan struct{}), ready: make(chan struct{}), ending: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.machine.Store(store.machine)
 	pos := store.machine.Position()
@@ -149,7 +151,7 @@ func (n *Node) start() {
 		_ = n.raft.FastForward() // fails only after the end
 	}
 	for _, loop := range []func(context.Context) error{
-		n.raft.Run, n.tickLoop, n.firstElection, n.applyLoop, n.readLoop, n.expireLoop, n.forward.run, n.publishLoop, n.spaceLoop,
+		n.runRaft, n.tickLoop, n.firstElection, n.applyLoop, n.readLoop, n.expireLoop, n.forward.run, n.publishLoop, n.spaceLoop,
 	} {
 		n.group.Go(func() error { return loop(ctx) })
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/member"
 	"github.com/coordd/coordd/peer"
+	"github.com/coordd/coordd/raftnode"
 	"github.com/coordd/coordd/snap"
 )
 
@@ -27,6 +28,7 @@ type Transport interface {
 	ActiveSince(id uint64) time.Time
 	LeaseKeepAlive(ctx context.Context, to uint64, r *peerpb.LeaseKeepAliveRequest) (*peerpb.LeaseKeepAliveResponse, error)
 	LeaseTimeToLive(ctx context.Context, to uint64, r *rpcpb.LeaseTimeToLiveRequest) (*rpcpb.LeaseTimeToLiveResponse, error)
+	Info(ctx context.Context, to uint64, r *peerpb.InfoRequest) (*peerpb.InfoResponse, error)
 	Close() error
 }
 
@@ -47,7 +49,13 @@ func (n *Node) peerConfig() peer.Config {
 // raftEnd lets the peer layer, which is made first, reach the raft node.
 type raftEnd struct{ n *Node }
 
-func (e raftEnd) Step(msgs []*raftpb.Message)       { e.n.raft.Step(msgs) }
+// Step drops what comes before this member may take part: it was not sent to one that has forgotten what it said.
+func (e raftEnd) Step(msgs []*raftpb.Message) {
+	if e.n.takesPart() {
+		e.n.raft.Step(msgs)
+	}
+}
+
 func (e raftEnd) ReportUnreachable(id uint64)       { e.n.raft.ReportUnreachable(id) }
 func (e raftEnd) ReportSnapshot(id uint64, ok bool) { e.n.raft.ReportSnapshot(id, ok) }
 
@@ -123,13 +131,14 @@ func (s peerService) HashKV(ctx context.Context, r *rpcpb.HashKVRequest) (*rpcpb
 }
 
 // Info says who this member is and whom it knows.
-func (s peerService) Info(ctx context.Context, _ *peerpb.InfoRequest) (*peerpb.InfoResponse, error) {
-	members, err := s.n.MemberList(ctx, false)
+func (s peerService) Info(ctx context.Context, r *peerpb.InfoRequest) (*peerpb.InfoResponse, error) {
+	members, err := s.n.MemberList(ctx, r.Confirmed)
 	if err != nil {
-		return nil, err
+		return nil, peerError(err)
 	}
+	applied := s.n.appliedIndex.Load()
 	return &peerpb.InfoResponse{
 		ClusterId: s.n.clusterID, MemberId: s.n.id, Members: members, Version: APIVersion,
-		ClusterVersion: s.n.ClusterVersion(), Leader: s.n.Leader(), AppliedIndex: s.n.appliedIndex.Load(),
+		ClusterVersion: s.n.ClusterVersion(), Leader: s.n.Leader(), AppliedIndex: applied, Fresh: applied <= raftnode.FoundingIndex,
 	}, nil
 }

@@ -495,7 +495,10 @@ func (x *PromoteResponse) GetMembers() []*rpcpb.Member {
 
 // InfoRequest asks a member who it is and whom it knows.
 type InfoRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// confirmed asks for the membership as the cluster has agreed on it by now, not only as the member knows it. It fails
+	// when no leader confirms that in time.
+	Confirmed     bool `protobuf:"varint,1,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +533,13 @@ func (*InfoRequest) Descriptor() ([]byte, []int) {
 	return file_coordd_peer_peer_proto_rawDescGZIP(), []int{9}
 }
 
+func (x *InfoRequest) GetConfirmed() bool {
+	if x != nil {
+		return x.Confirmed
+	}
+	return false
+}
+
 // InfoResponse is the answer to an InfoRequest.
 type InfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -546,7 +556,9 @@ type InfoResponse struct {
 	// leader is the id of the leader it knows; 0 is none.
 	Leader uint64 `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
 	// applied_index is the last position of the log it has applied.
-	AppliedIndex  uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	AppliedIndex uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// fresh tells that it holds nothing but what it was founded with.
+	Fresh         bool `protobuf:"varint,8,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -630,6 +642,13 @@ func (x *InfoResponse) GetAppliedIndex() uint64 {
 	return 0
 }
 
+func (x *InfoResponse) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
 var File_coordd_peer_peer_proto protoreflect.FileDescriptor
 
 const file_coordd_peer_peer_proto_rawDesc = "" +
@@ -655,8 +674,9 @@ const file_coordd_peer_peer_proto_rawDesc = "" +
 	"\x0ePromoteRequest\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\"?\n" +
 	"\x0fPromoteResponse\x12,\n" +
-	"\amembers\x18\x01 \x03(\v2\x12.coordd.rpc.MemberR\amembers\"\r\n" +
-	"\vInfoRequest\"\xf8\x01\n" +
+	"\amembers\x18\x01 \x03(\v2\x12.coordd.rpc.MemberR\amembers\"+\n" +
+	"\vInfoRequest\x12\x1c\n" +
+	"\tconfirmed\x18\x01 \x01(\bR\tconfirmed\"\x8e\x02\n" +
 	"\fInfoResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\x04R\tclusterId\x12\x1b\n" +
@@ -665,7 +685,8 @@ const file_coordd_peer_peer_proto_rawDesc = "" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12'\n" +
 	"\x0fcluster_version\x18\x05 \x01(\tR\x0eclusterVersion\x12\x16\n" +
 	"\x06leader\x18\x06 \x01(\x04R\x06leader\x12#\n" +
-	"\rapplied_index\x18\a \x01(\x04R\fappliedIndexB%Z#github.com/coordd/coordd/api/peerpbb\x06proto3"
+	"\rapplied_index\x18\a \x01(\x04R\fappliedIndex\x12\x14\n" +
+	"\x05fresh\x18\b \x01(\bR\x05freshB%Z#github.com/coordd/coordd/api/peerpbb\x06proto3"
 
 var (
 	file_coordd_peer_peer_proto_rawDescOnce sync.Once

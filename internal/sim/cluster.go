@@ -191,13 +191,28 @@ func (c *cluster) found() bool {
 	for _, m := range c.members {
 		c.revive(m)
 	}
-	return c.settle()
+	if !c.settle() {
+		return false
+	}
+	for _, m := range c.members { // from then on a member that loses its files is known to have had some
+		n, _ := m.live()
+		select {
+		case <-n.Ready():
+		case <-time.After(recovery):
+			c.violate("%s has not published itself", m.name)
+			return false
+		}
+	}
+	return true
 }
 
 // settle waits until all members run and are in touch with a leader.
 func (c *cluster) settle() bool {
 	begin := c.now()
 	for _, m := range c.members {
+		if m.lost {
+			continue
+		}
 		n, ctx := m.live()
 		if n == nil {
 			c.violate("%s does not run though all faults have ended", m.name)
@@ -216,6 +231,11 @@ func (c *cluster) settle() bool {
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
+	}
+	for _, m := range c.members {
+		if m.lost && !m.staysOut() {
+			return false
+		}
 	}
 	return true
 }

@@ -48,6 +48,7 @@
 //   - Checksums of all members at the same revision; all content of all members at the end.
 //   - A member never ends by itself while its disk is well, always starts again, and all serve within recovery after the last fault.
 //   - A member whose log has a flipped bit refuses to start and says where, or has lost nothing (flip).
+//   - A member that has lost its files ends by itself each time it is started, and says why (wipe).
 //
 // # What a seed determines
 //
@@ -61,9 +62,8 @@
 // Time stands still while a goroutine waits for a sync.Mutex, so nobody may hold one who sleeps: the log's own locks are channels for that
 // reason, and slow are flushes and removals of the log's files, not those of the data file. In a pause a member's timers go on, so
 // a request may time out in it; its ticks do not. The data file never loses what bbolt has flushed, nor gets half of a commit other than
-// by being copied in the middle of one, and its bits are not flipped: it has no checksums that would tell. Members are not wiped: a
-// member that has lost its files may not come back under its id, and until members can be replaced nobody else can come
-// (TestWipedMember shows what happens).
+// by being copied in the middle of one, and its bits are not flipped: it has no checksums that would tell. One member at most loses its
+// files (wipe), and none comes in its place until members can be replaced.
 //
 // Of locks: a place whose write had an unknown outcome may stand until its lease ends. That waiters are told in
 // time is judged when no fault is left, in the last seconds of work (peace); before that faults follow too closely.

@@ -231,6 +231,11 @@ func (e *end) LeaseTimeToLive(ctx context.Context, to uint64, r *rpcpb.LeaseTime
 	return call(ctx, e, to, r, peer.Service.LeaseTimeToLive)
 }
 
+// Info asks another member who it is.
+func (e *end) Info(ctx context.Context, to uint64, r *peerpb.InfoRequest) (*peerpb.InfoResponse, error) {
+	return call(ctx, e, to, r, peer.Service.Info)
+}
+
 // call is a call there and back.
 func call[Req, Resp any](ctx context.Context, e *end, to uint64, r Req, f func(peer.Service, context.Context, Req) (Resp, error)) (resp Resp, err error) {
 	from := e.cfg.MemberID

@@ -309,8 +309,9 @@ func (c *cluster) pickLocks(r *rand.Rand) (s served, ok bool) {
 		m := c.members[(first+k)%len(c.members)]
 		m.mu.Lock()
 		s = served{m.i, m.node, m.locks, m.ctx}
+		serves := m.node != nil && !m.lost
 		m.mu.Unlock()
-		if s.node != nil {
+		if serves {
 			return s, true
 		}
 	}

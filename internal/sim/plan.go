@@ -32,6 +32,7 @@ const (
 	Transfer  Kind = "transfer"   // leadership is to move to a member
 	Stall     Kind = "stall"      // all members are paused, as by the machine that they share
 	Flip      Kind = "flip"       // a member is stopped, and a bit of its log is found inverted
+	Wipe      Kind = "wipe"       // a member is killed and loses its files: it may not take part again
 )
 
 // Fault is one thing that goes wrong, from At on, for For.
@@ -178,6 +179,10 @@ func Plan(r *rand.Rand, members int, length time.Duration) []Fault {
 	if stalls {
 		plan = append(plan, last)
 	}
+	if room := length - 3*time.Second; r.IntN(4) == 0 && room > 0 { // one member, as a majority must be left
+		plan = append(plan, Fault{At: 2*time.Second + time.Duration(r.Int64N(int64(room))), For: time.Second, Kind: Wipe, Member: r.IntN(members)})
+		slices.SortStableFunc(plan, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	}
 	return plan
 }
 
@@ -256,6 +261,10 @@ func (c *cluster) begin(i int, f Fault) {
 	case Power, Killed:
 		c.rest()
 		m.cut(f.Kind == Killed)
+	case Wipe:
+		c.rest()
+		m.cut(true)
+		m.wipe()
 	case Flip:
 		m.stop()
 		m.flip()
@@ -299,7 +308,7 @@ func (c *cluster) end(i int, f Fault) {
 	case Flip:
 		c.members[f.Member].refuse()
 		c.revive(c.members[f.Member])
-	case Power, Killed, Restart:
+	case Power, Killed, Restart, Wipe:
 		c.revive(c.members[f.Member])
 	case PowerIn, SyncFails, DiskFull, TornWrite:
 		m := c.members[f.Member]
