@@ -144,7 +144,7 @@ func (j *lockJudge) checkObservation(q *lockQueue, changes []headChange, x *obse
 		switch {
 		case next < len(changes) && changes[next] == (headChange{t.rev, t.leader}):
 			next++
-		case q.head(t.rev) != t.leader || !j.compacted(t.rev, t.at):
+		case q.head(t.rev) != t.leader || !j.compacted(x.told[i-1].rev+1, t.at):
 			return fmt.Errorf("told that since revision %d %v leads, it was %v", t.rev, t.leader, q.head(t.rev))
 		}
 	}

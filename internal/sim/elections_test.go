@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"strings"
 	"testing"
+	"time"
 )
 
 // reign is one leader who speaks once and resigns, a time without leader, and another leader: revisions 2, 3, 4 and 5, 6.
@@ -117,5 +119,29 @@ func TestObservationJudge(t *testing.T) {
 			s.b.observers = append(s.b.observers, x)
 			expect(t, s.found(), tc.want)
 		})
+	}
+}
+
+// TestObservationAfterCompaction: when a compaction has taken what a member had not got, it reads the election anew, and tells how things are
+// at the revision of that look, which need not be one of a change. Without a compaction in the way nothing is told so.
+func TestObservationAfterCompaction(t *testing.T) {
+	for compacted, want := range map[int64]string{3: "", 2: "not told of revision 3"} {
+		s := newScene(t)
+		s.put(electionName, 1, "a")
+		s.put(electionName, 1, "b")
+		s.put(electionName, 2, "waits")
+		r, _ := s.c.ledger.play()
+		j := newLockJudge(s.b, r, func(rev int64, _ time.Duration) bool { return rev <= compacted })
+		q := j.queues[electionName]
+		x := &observation{by: "observer", native: true, back: ms(100), told: []leadership{
+			{ms(21), 2, s.head(1, 2, 2, 1, "a"), true}, {ms(41), 4, s.head(1, 2, 3, 2, "b"), false},
+		}}
+		got := ""
+		if err := j.checkObservation(q, j.heads(q), x); err != nil {
+			got = err.Error()
+		}
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("compacted at %d: %q, want %q", compacted, got, want)
+		}
 	}
 }
