@@ -22,21 +22,24 @@ import (
 //  1. One knows that it has taken part, as the name stands there that it publishes when it does, or that it is no member any more: it must not go on.
 //  2. One with a leader to confirm it says that it never has: it goes on.
 //  3. One has taken part in the cluster, but has no leader to ask: wait for it.
-//  4. With those that are as fresh as itself, it makes a majority: it goes on, this is a new cluster.
+//  4. With those that know of no decision and no leader either, it makes a majority: it goes on, this is a new cluster.
 //
-// Until then it answers other members' questions and hears none of their raft messages.
+// A round of questions takes two election timeouts when one of the others does not even refuse the connection. Until it is decided,
+// the member answers other members' questions and hears none of their raft messages.
 //
-// What this cannot see: a member that was wiped in the moment between its first acknowledgement and its publishing, and
-// one that finds only members which never heard of anything, while those that know it are down. Only a founding that
-// waits for every member could; this one needs a majority.
+// What this cannot see: a member that was wiped between its first vote and its publishing, which is moments at the first start of a cluster,
+// longer for one that joined late and has much to catch up with; and one that finds a majority of members which
+// never heard of anything, or were wiped too, while those that know it are down. Only a founding that waits for every
+// member could; this one needs a majority. In return, a member that has not taken part yet waits as long as those that founded the cluster
+// are too few to elect a leader: they may have gone on with it.
 
 // standing is what another member's answer says of this one.
 type standing int
 
 const (
 	silent  standing = iota // no answer, or one of another cluster
-	alike                   // it is as fresh as this one
-	unsure                  // it has taken part in the cluster, and knows nothing of this member that would be confirmed
+	alike                   // it knows of no decision and no leader either
+	unsure                  // it knows of decisions, and knows nothing of this member that would be confirmed
 	unknown                 // confirmed: this member never took part
 	known                   // this member has taken part before, or is none any more
 )
@@ -108,7 +111,7 @@ func (n *Node) judge(opinions []opinion) (done bool, err error) {
 		count[o.standing]++
 		if o.standing == known {
 			return true, fmt.Errorf("member %s (%v) %s, but %s holds nothing of it: what it had acknowledged is lost, so it must not take part again; "+
-				"put its files back into that directory, or remove the member and add it anew with an empty data directory",
+				"put back the very files it had, not an older copy, or remove the member and add it anew with an empty data directory",
 				n.cfg.Name, member.ID(n.id), o.why, n.cfg.DataDir)
 		}
 	}
@@ -147,11 +150,14 @@ func (n *Node) ask(ctx context.Context, m *member.Member) opinion {
 		return opinion{m, silent, "does not answer: " + err.Error()}
 	case info.ClusterId != n.clusterID:
 		return opinion{m, silent, fmt.Sprintf("is of another cluster, %v", member.ID(info.ClusterId))}
-	case info.Fresh:
-		return opinion{m, alike, "holds nothing either"}
+	case info.MemberId != uint64(m.ID): // perhaps this member itself
+		return opinion{m, silent, fmt.Sprintf("is member %v, so the address is wrong", member.ID(info.MemberId))}
 	}
 	if why := n.tookPart(info.Members); why != "" {
 		return opinion{m, known, why}
+	}
+	if info.Blank {
+		return opinion{m, alike, "knows of nothing either"}
 	}
 	info, err = n.transport.Info(ctx, uint64(m.ID), &peerpb.InfoRequest{Confirmed: true})
 	if err != nil {

@@ -1,10 +1,18 @@
 package server
 
 import (
+	"context"
+	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/coordd/coordd/peer"
 )
 
 // wipe takes away all files of member i, which has stopped.
@@ -40,7 +48,7 @@ func (c *cluster) waiting(i int) {
 		c.t.Error("it takes part")
 	case <-c.nodes[i].Done():
 		c.t.Errorf("it ended: %v", c.nodes[i].Err())
-	case <-time.After(10 * c.cfgs[i].electionTimeout()):
+	case <-time.After(10 * c.nodes[i].ElectionTimeout()):
 	}
 }
 
@@ -107,16 +115,81 @@ func TestFounderBesideAnotherCluster(t *testing.T) {
 	c.waiting(1)
 }
 
-// TestPublishedMeansStored: a member is known by its name only when its log would show that it took part.
-func TestPublishedMeansStored(t *testing.T) {
-	c := newCluster(t, 3).run()
-	for i := range c.nodes {
-		c.stop(i)
+// A member whose peers' addresses lead back to itself does not take its own answers for theirs.
+func TestFounderThatFindsItself(t *testing.T) {
+	c := newCluster(t, 3)
+	own := strings.TrimPrefix(c.cfgs[0].PeerURLs[0], "http://")
+	c.cfgs[0].PeerDialer = func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", own)
 	}
-	for i := range c.nodes {
-		c.start(i)
-		if c.nodes[i].fresh {
-			t.Errorf("member %d has published itself and counts as fresh", i)
+	c.start(0)
+	c.waiting(0)
+}
+
+// The rules by themselves, in the order in which they decide.
+func TestJudge(t *testing.T) {
+	n := &Node{cfg: Config{Name: "m", DataDir: "d"}, id: 1}
+	for name, tc := range map[string]struct {
+		others       []standing
+		done, barred bool
+	}{
+		"nobody answers":                          {others: []standing{silent, silent}},
+		"two of three are new":                    {others: []standing{alike, silent}, done: true},
+		"two of five are new":                     {others: []standing{alike, silent, silent, silent}},
+		"three of five are new":                   {others: []standing{alike, alike, silent, silent}, done: true},
+		"one has data, a majority is new":         {others: []standing{unsure, alike}},
+		"one of five has data, all else is new":   {others: []standing{unsure, alike, alike, alike}},
+		"a leader says so, one has data":          {others: []standing{unsure, unknown}, done: true},
+		"one knows it, the others are new":        {others: []standing{alike, known}, done: true, barred: true},
+		"one knows it, another's leader does not": {others: []standing{unknown, known}, done: true, barred: true},
+	} {
+		var opinions []opinion
+		for _, s := range tc.others {
+			opinions = append(opinions, opinion{standing: s, why: "says so"})
+		}
+		if done, err := n.judge(opinions); done != tc.done || (err != nil) != tc.barred {
+			t.Errorf("%s: decided %v, %v", name, done, err)
 		}
 	}
+}
+
+// deaf is a raft that gets no entries until it hears.
+type deaf struct {
+	peer.Raft
+	hears *atomic.Bool
+}
+
+func (d deaf) Step(msgs []*raftpb.Message) {
+	if !d.hears.Load() {
+		msgs = slices.DeleteFunc(msgs, func(m *raftpb.Message) bool { return m.GetType() == raftpb.MsgApp })
+	}
+	d.Raft.Step(msgs)
+}
+
+// TestPublishedMeansStored: nobody knows a member by its name before its log shows that it takes part, though it knows the leader.
+func TestPublishedMeansStored(t *testing.T) {
+	c := newCluster(t, 3)
+	var hears atomic.Bool
+	c.cfgs[2].NewTransport = func(p peer.Config) (Transport, error) {
+		p.Raft = deaf{p.Raft, &hears}
+		return peer.New(p)
+	}
+	for i := range c.cfgs {
+		c.start(i)
+	}
+	c.ready(c.nodes[0])
+	c.ready(c.nodes[1])
+	late := c.nodes[2]
+	for end := time.Now().Add(testWait); late.Leader() == 0; {
+		if time.Now().After(end) {
+			t.Fatal("it hears of no leader")
+		}
+		time.Sleep(late.cfg.Tick)
+	}
+	time.Sleep(5 * late.ElectionTimeout())
+	if m := c.nodes[0].memberOf(late.ID()); m.Name != "" {
+		t.Errorf("it is known as %s and has nothing in its log", m.Name)
+	}
+	hears.Store(true)
+	c.ready(late)
 }

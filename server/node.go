@@ -33,7 +33,7 @@ type Node struct {
 	started   time.Time
 	metrics   *metrics
 
-	fresh     bool // it held nothing at its start but what it was founded with
+	fresh     bool // its log held nothing at the start but what it was founded with, and perhaps a vote
 	store     *storage
 	machine   atomic.Pointer[apply.Machine] // replaced by the apply loop when a snapshot is installed
 	raft      *raftnode.Node
@@ -147,7 +147,7 @@ func (n *Node) start() {
 	for _, ln := range n.cfg.PeerListeners {
 		n.group.Go(func() error { return n.transport.Serve(ln) }) // ends with the transport
 	}
-	if n.cfg.InitialTickAdvance && len(n.machine.Load().Members.Members()) > 1 {
+	if n.cfg.InitialTickAdvance && !n.fresh && len(n.machine.Load().Members.Members()) > 1 {
 		_ = n.raft.FastForward() // fails only after the end
 	}
 	for _, loop := range []func(context.Context) error{

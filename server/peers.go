@@ -56,7 +56,14 @@ func (e raftEnd) Step(msgs []*raftpb.Message) {
 	}
 }
 
-func (e raftEnd) ReportUnreachable(id uint64)       { e.n.raft.ReportUnreachable(id) }
+// ReportUnreachable says nothing to a raft that does not run yet: it would only pile up.
+func (e raftEnd) ReportUnreachable(id uint64) {
+	if e.n.takesPart() {
+		e.n.raft.ReportUnreachable(id)
+	}
+}
+
+// ReportSnapshot is of a snapshot that this member has sent, which takes part then.
 func (e raftEnd) ReportSnapshot(id uint64, ok bool) { e.n.raft.ReportSnapshot(id, ok) }
 
 // admitPeer refuses members that were removed.
@@ -136,9 +143,10 @@ func (s peerService) Info(ctx context.Context, r *peerpb.InfoRequest) (*peerpb.I
 	if err != nil {
 		return nil, peerError(err)
 	}
-	applied := s.n.appliedIndex.Load()
+	st := s.n.raft.Status()
 	return &peerpb.InfoResponse{
 		ClusterId: s.n.clusterID, MemberId: s.n.id, Members: members, Version: APIVersion,
-		ClusterVersion: s.n.ClusterVersion(), Leader: s.n.Leader(), AppliedIndex: applied, Fresh: applied <= raftnode.FoundingIndex,
+		ClusterVersion: s.n.ClusterVersion(), Leader: st.Leader, AppliedIndex: s.n.appliedIndex.Load(),
+		Blank: st.Leader == 0 && st.Commit <= raftnode.FoundingIndex,
 	}, nil
 }

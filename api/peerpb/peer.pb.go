@@ -557,8 +557,9 @@ type InfoResponse struct {
 	Leader uint64 `protobuf:"varint,6,opt,name=leader,proto3" json:"leader,omitempty"`
 	// applied_index is the last position of the log it has applied.
 	AppliedIndex uint64 `protobuf:"varint,7,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	// fresh tells that it holds nothing but what it was founded with.
-	Fresh         bool `protobuf:"varint,8,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// blank tells that it knows of nothing that its cluster has decided since the founding, and of no leader now. Its log may
+	// hold entries that are not decided.
+	Blank         bool `protobuf:"varint,8,opt,name=blank,proto3" json:"blank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,9 +643,9 @@ func (x *InfoResponse) GetAppliedIndex() uint64 {
 	return 0
 }
 
-func (x *InfoResponse) GetFresh() bool {
+func (x *InfoResponse) GetBlank() bool {
 	if x != nil {
-		return x.Fresh
+		return x.Blank
 	}
 	return false
 }
@@ -686,7 +687,7 @@ const file_coordd_peer_peer_proto_rawDesc = "" +
 	"\x0fcluster_version\x18\x05 \x01(\tR\x0eclusterVersion\x12\x16\n" +
 	"\x06leader\x18\x06 \x01(\x04R\x06leader\x12#\n" +
 	"\rapplied_index\x18\a \x01(\x04R\fappliedIndex\x12\x14\n" +
-	"\x05fresh\x18\b \x01(\bR\x05freshB%Z#github.com/coordd/coordd/api/peerpbb\x06proto3"
+	"\x05blank\x18\b \x01(\bR\x05blankB%Z#github.com/coordd/coordd/api/peerpbb\x06proto3"
 
 var (
 	file_coordd_peer_peer_proto_rawDescOnce sync.Once

@@ -525,9 +525,9 @@ func (m *InfoResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Fresh {
+	if m.Blank {
 		i--
-		if m.Fresh {
+		if m.Blank {
 			dAtA[i] = 1
 		} else {
 			dAtA[i] = 0
@@ -786,7 +786,7 @@ func (m *InfoResponse) SizeVT() (n int) {
 	if m.AppliedIndex != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.AppliedIndex))
 	}
-	if m.Fresh {
+	if m.Blank {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -1938,7 +1938,7 @@ func (m *InfoResponse) UnmarshalVT(dAtA []byte) error {
 			}
 		case 8:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Fresh", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Blank", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -1955,7 +1955,7 @@ func (m *InfoResponse) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
-			m.Fresh = bool(v != 0)
+			m.Blank = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3124,7 +3124,7 @@ func (m *InfoResponse) UnmarshalVTUnsafe(dAtA []byte) error {
 			}
 		case 8:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Fresh", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field Blank", wireType)
 			}
 			var v int
 			for shift := uint(0); ; shift += 7 {
@@ -3141,7 +3141,7 @@ func (m *InfoResponse) UnmarshalVTUnsafe(dAtA []byte) error {
 					break
 				}
 			}
-			m.Fresh = bool(v != 0)
+			m.Blank = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -195,13 +195,19 @@ func (c *cluster) found() bool {
 		return false
 	}
 	for _, m := range c.members { // from then on a member that loses its files is known to have had some
-		n, _ := m.live()
-		select {
-		case <-n.Ready():
-		case <-time.After(recovery):
-			c.violate("%s has not published itself", m.name)
+		n, life := m.live()
+		if n == nil {
+			c.violate("%s does not run though there was no fault", m.name)
 			return false
 		}
+		select {
+		case <-n.Ready():
+			continue
+		case <-life.Done():
+		case <-time.After(recovery):
+		}
+		c.violate("%s has not published itself", m.name)
+		return false
 	}
 	return true
 }

@@ -18,7 +18,7 @@ import (
 func (m *member) flip() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.up {
+	if m.up || m.lost { // who has lost all files has no log, or one with nothing in it
 		return
 	}
 	whole := m.mem
