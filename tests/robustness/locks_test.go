@@ -85,6 +85,7 @@ func TestLocksUnderFaults(t *testing.T) {
 	}
 	r := newRun(t, append(cut, electionClients()...), "--grpc-keepalive-interval", "2s", "--grpc-keepalive-timeout", "2s")
 	r.watch(lockPrefix, electionPrefix, guardPrefix)
+	r.compareContents()
 	r.busy.Go(r.compact)
 	a := &arena{r: r, resources: map[string]*resource{}, grips: map[string][]taken{}}
 	t.Cleanup(a.dump)
@@ -106,6 +107,7 @@ func TestLocksUnderFaults(t *testing.T) {
 	elections.scene()
 	r.end()
 	last := r.awaitEmpty(lockPrefix, electionPrefix)
+	r.compareLast()
 	if r.failed() {
 		return
 	}

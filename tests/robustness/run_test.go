@@ -78,6 +78,7 @@ type run struct {
 	site     *faults.Site
 	plan     faults.Plan
 	ledger   *history.Ledger
+	contents *contents
 
 	ctx  context.Context // of the clients
 	stop context.CancelFunc
@@ -94,12 +95,6 @@ type run struct {
 	compacts []compaction
 }
 
-// compaction is a call that may have compacted.
-type compaction struct {
-	rev int64
-	at  time.Duration
-}
-
 // newRun starts a cluster. groups are the clients that are cut off together.
 func newRun(t *testing.T, groups [][]string, args ...string) *run {
 	t.Helper()
@@ -112,6 +107,7 @@ func newRun(t *testing.T, groups [][]string, args ...string) *run {
 	r.plan = faults.Draw(seed, site.Shape(duration, maxTTL))
 	r.ctx, r.stop = context.WithCancel(t.Context())
 	r.watchCtx, r.endWatches = context.WithCancel(t.Context())
+	r.contents = newContents(site.Cluster.Members, r.violate)
 	t.Cleanup(r.report)
 	t.Cleanup(func() { r.stop(); r.endWatches(); r.busy.Wait(); r.watches.Wait() })
 	return r
@@ -154,7 +150,8 @@ func (r *run) count(what string, n int) {
 // report tells what was done and, after a failure, all that is known of it.
 func (r *run) report() {
 	all, kinds, ended := r.site.Count()
-	r.t.Logf("seed %d, %v: %d faults %v, %d members ended by themselves on failing and full disks; %v", r.seed, r.site.Now().Round(time.Second), all, kinds, ended, r.counts)
+	r.t.Logf("seed %d, %v: %d faults %v, %d members ended by themselves on failing and full disks; contents compared %d times; %v",
+		r.seed, r.site.Now().Round(time.Second), all, kinds, ended, r.contents.count(), r.counts)
 	for i, d := range r.site.Disks {
 		if d.Flushes() == 0 {
 			r.t.Errorf("no flush of %s came by the filter", r.site.Cluster.Members[i].Name)

@@ -33,6 +33,7 @@ func TestStore(t *testing.T) {
 	}
 	r := newRun(t, cut)
 	r.watch(history.Root, history.Prefix(0)[:len(history.Root)+4], leasePrefix)
+	r.compareContents()
 	r.busy.Go(r.compact)
 	workers := r.requests()
 	leases := r.leases()
@@ -43,6 +44,10 @@ func TestStore(t *testing.T) {
 	}
 	r.site.Cluster.Start(t)
 	r.awaitLeases(leases)
+	r.compareLast()
+	if r.failed() {
+		return
+	}
 	last := r.site.Cluster.SameHash(t, settle)
 	r.ledgerUpTo(last)
 	if r.failed() {

@@ -251,37 +251,6 @@ func (r *run) drain() {
 	}
 }
 
-// compact compacts now and then, never what the ledger has not got.
-func (r *run) compact() {
-	rng, c := r.rand(2000), r.etcd("compactor")
-	for r.pause(rng, 8*time.Second) {
-		rev := r.ledger.Complete() - int64(rng.IntN(500))
-		if rev < 1 {
-			continue
-		}
-		r.mu.Lock()
-		r.compacts = append(r.compacts, compaction{rev, r.site.Now()})
-		r.mu.Unlock()
-		ctx, cancel := context.WithTimeout(r.ctx, 2*time.Second)
-		if _, err := c.Compact(ctx, rev); err == nil {
-			r.count("compactions", 1)
-		}
-		cancel()
-	}
-}
-
-// compacted tells whether the pair before a revision may have been compacted at some time.
-func (r *run) compacted(rev int64, when time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.compacts {
-		if c.rev >= rev && c.at <= when {
-			return true
-		}
-	}
-	return false
-}
-
 // ledgerUpTo waits until the ledger is complete up to a revision, and ends the watches.
 func (r *run) ledgerUpTo(rev int64) {
 	for end := time.Now().Add(settle); r.ledger.Complete() < rev; time.Sleep(10 * time.Millisecond) {
