@@ -5,29 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"time"
 
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/client"
-	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
-
-// node starts a member in this process, for the examples; against a cluster, use client.New.
-func node() (*client.Client, func()) {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n.Client(), func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
 
 func ExampleNew() {
 	c, err := client.New(
@@ -50,8 +33,9 @@ func ExampleNew() {
 }
 
 func ExampleClient_Get() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	for _, name := range []string{"ann", "bob", "eve"} {
 		if _, err := c.Put(ctx, "/users/"+name, "here"); err != nil {
@@ -73,8 +57,9 @@ func ExampleClient_Get() {
 }
 
 func ExampleClient_Txn() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	for _, who := range []string{"ann", "bob"} {
 		resp, err := c.Txn(ctx).
@@ -98,8 +83,9 @@ func ExampleClient_Txn() {
 
 // Read the present state, and then follow its changes without a gap.
 func ExampleClient_Watch() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	if _, err := c.Put(ctx, "/config/color", "red"); err != nil {
 		log.Fatal(err)
@@ -138,8 +124,9 @@ func ExampleClient_Watch() {
 
 // A key that lives as long as this process does.
 func ExampleClient_KeepAlive() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	lease, err := c.Grant(ctx, 10)
 	if err != nil {
@@ -163,8 +150,9 @@ func ExampleClient_KeepAlive() {
 }
 
 func ExampleClient_Scan() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	for i := range 3 {
 		if _, err := c.Put(ctx, fmt.Sprint("k", i), "v"); err != nil {

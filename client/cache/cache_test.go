@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -22,28 +21,14 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/cache"
 	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func node() (*embed.Node, func()) {
-	dir, err := os.MkdirTemp("", "cache")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n, func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
-
 func start(t *testing.T) (context.Context, *embed.Node) {
-	n, stop := node()
-	t.Cleanup(stop)
+	t.Helper()
+	n := testnode.Start(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx, n
@@ -386,7 +371,7 @@ func TestClose(t *testing.T) {
 
 // Many read the configuration; the cluster sees one watch.
 func Example() {
-	n, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
 	ctx := context.Background()
 	k := cache.New(n.Client(), "config/")

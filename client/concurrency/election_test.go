@@ -10,10 +10,11 @@ import (
 	"github.com/coordd/coordd/api/kvpb"
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestElection(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	s1, s2 := session(t, c), session(t, c)
 	e1, e2 := concurrency.NewElection(s1, "e"), concurrency.NewElection(s2, "e")
@@ -56,7 +57,7 @@ func TestElection(t *testing.T) {
 }
 
 func TestResumeElection(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	before := session(t, c)
 	e := concurrency.NewElection(before, "e")
@@ -82,7 +83,7 @@ func TestResumeElection(t *testing.T) {
 }
 
 func TestObserve(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx, end := context.WithCancel(within(t))
 	o := concurrency.Observe(ctx, c, "e")
 	next := func(change concurrency.Change, value string) {
@@ -122,7 +123,7 @@ func TestObserve(t *testing.T) {
 
 // Sessions win, proclaim, resign and die; several observers see exactly what the history of the keys says.
 func TestObserversSeeHistory(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	c := n.Client()
 	ctx := within(t)
 	begin, err := c.Get(ctx, "x")

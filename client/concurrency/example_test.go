@@ -10,12 +10,14 @@ import (
 
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // A lock, and a write that happens only under it.
 func ExampleMutex() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 
 	s, err := concurrency.NewSession(ctx, c, concurrency.WithTTL(10*time.Second))
@@ -42,8 +44,9 @@ func ExampleMutex() {
 
 // A lock that somebody else has.
 func ExampleMutex_TryLock() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	for range 2 {
 		s, err := concurrency.NewSession(ctx, c)
@@ -61,8 +64,9 @@ func ExampleMutex_TryLock() {
 
 // A counter that goroutines share under a lock of the cluster.
 func ExampleNewLocker() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	s, err := concurrency.NewSession(context.Background(), c)
 	if err != nil {
 		log.Fatal(err)
@@ -77,8 +81,9 @@ func ExampleNewLocker() {
 
 // Two read at the same time; who wants to write has to wait.
 func ExampleRWMutex() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	var locks []*concurrency.RWMutex
 	for range 3 {
@@ -98,8 +103,9 @@ func ExampleRWMutex() {
 
 // One candidate, and one who watches.
 func ExampleElection() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	o := concurrency.Observe(ctx, c, "scheduler")
 	show := func() {
@@ -138,8 +144,9 @@ func ExampleElection() {
 
 // A process that goes on leading after its restart.
 func ExampleResumeElection() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	s, err := concurrency.NewSession(ctx, c)
 	if err != nil {
@@ -166,8 +173,9 @@ func ExampleResumeElection() {
 
 // Two keys change together.
 func ExampleTransact() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	if _, err := c.Txn(ctx).Then(client.OpPut("ann", "10"), client.OpPut("bob", "0")).Commit(); err != nil {
 		log.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 const txnMethod = "/etcdserverpb.KV/Txn"
@@ -23,7 +24,7 @@ func wantIs(t testing.TB, what string, err, target error) {
 }
 
 func TestMutex(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	a, b := concurrency.NewMutex(session(t, c), "m"), concurrency.NewMutex(session(t, c), "m")
 	owns := func(m *concurrency.Mutex) bool {
@@ -65,7 +66,7 @@ func TestMutex(t *testing.T) {
 
 // A name is no prefix of another.
 func TestNames(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	s := session(t, c)
 	must(t, concurrency.NewMutex(s, "a").Lock(within(t)))
 	must(t, concurrency.NewMutex(session(t, c), "ab").TryLock(within(t)))
@@ -73,7 +74,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestOneSessionTwice(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	s := session(t, c)
 	a, b := concurrency.NewMutex(s, "m"), concurrency.NewMutex(s, "m")
@@ -93,7 +94,7 @@ func TestOneSessionTwice(t *testing.T) {
 }
 
 func TestFirstComeFirstServed(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	first := concurrency.NewMutex(session(t, c), "m")
 	must(t, first.Lock(ctx))
@@ -125,7 +126,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 
 // A waiter whose lease ends, or whose context does, fails at once, while the holder still holds.
 func TestWaiterFails(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	holder := concurrency.NewMutex(session(t, c), "m")
 	must(t, holder.Lock(ctx))
@@ -164,7 +165,7 @@ func TestWaiterFails(t *testing.T) {
 
 // A waiter in the middle of the queue that gives up lets nobody pass the holder.
 func TestMiddleOfQueueLeaves(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	a, b, d := session(t, c), session(t, c), session(t, c)
 	ma, md := concurrency.NewMutex(a, "m"), concurrency.NewMutex(d, "m")
@@ -221,7 +222,7 @@ func (g *guarded) write(token int64, v int) bool {
 
 // Sessions are taken away from holders and waiters at random; the resource loses no update.
 func TestTokensGuard(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	admin := n.Client()
 	ctx := within(t)
 	var g guarded
@@ -270,7 +271,7 @@ func TestTokensGuard(t *testing.T) {
 }
 
 func TestLocker(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	l := concurrency.NewLocker(session(t, c), "m")
 	n := 0
 	var wg sync.WaitGroup
@@ -297,7 +298,7 @@ func TestLocker(t *testing.T) {
 }
 
 func TestWhileHeld(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	s := session(t, c)
 	m := concurrency.NewMutex(s, "m")
@@ -326,7 +327,7 @@ func TestWhileHeld(t *testing.T) {
 
 // The reply to Unlock is lost, and the key is taken again before the client repeats it.
 func TestRepeatedUnlock(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	f, c := over(t, n)
 	s := session(t, c)
@@ -349,7 +350,7 @@ func TestRepeatedUnlock(t *testing.T) {
 
 // Replies to Lock are lost.
 func TestRepeatedLock(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	f, c := over(t, n)
 	s := session(t, c)
@@ -375,7 +376,7 @@ func TestRepeatedLock(t *testing.T) {
 
 // A session that cannot renew its lease ends before another gets its lock.
 func TestSessionCutOff(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	f, c := over(t, n)
 	f.mute.Store(true)

@@ -2,7 +2,6 @@ package concurrency_test
 
 import (
 	"context"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,16 +19,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// start starts a member in this process.
-func start(t testing.TB) *embed.Node {
-	t.Helper()
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(t.TempDir()))
-	must(t, err)
-	t.Cleanup(func() { _ = n.Close() })
-	must(t, n.WaitReady(within(t)))
-	return n
-}
 
 // within gives a context for the test, which ends long after everything should be done.
 func within(t testing.TB) context.Context {
@@ -121,20 +110,4 @@ func fresh(t testing.TB, conn grpc.ClientConnInterface) *client.Client {
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// node starts a member for an example; against a cluster, use client.New.
-func node() (*client.Client, func()) {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		panic(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		panic(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		panic(err)
-	}
-	return n.Client(), func() { _, _ = n.Close(), os.RemoveAll(dir) }
 }

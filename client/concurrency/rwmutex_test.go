@@ -7,10 +7,11 @@ import (
 
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestRWMutex(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	r1, r2, w := concurrency.NewRWMutex(session(t, c), "m"), concurrency.NewRWMutex(session(t, c), "m"), concurrency.NewRWMutex(session(t, c), "m")
 	plain := concurrency.NewMutex(session(t, c), "m")
@@ -50,7 +51,7 @@ func TestRWMutex(t *testing.T) {
 
 // Readers and writers come and go; a writer is always alone.
 func TestRWMutexExcludes(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	var reading, writing atomic.Int32
 	var wg sync.WaitGroup
@@ -87,7 +88,7 @@ func TestRWMutexExcludes(t *testing.T) {
 
 // A place that a lost reply left in the queue to read does not become one to write: others may have passed it.
 func TestReaderLeftBehind(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	f, c := over(t, n)
 	s := session(t, c)
@@ -112,7 +113,7 @@ func TestReaderLeftBehind(t *testing.T) {
 
 // More readers than fit a page wait for the writer before them, and not for each other.
 func TestManyReaders(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	c := n.Client()
 	w := concurrency.NewMutex(session(t, c), "m")

@@ -8,11 +8,12 @@ import (
 	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/api/services"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // Callers of the services and users of this package have the same locks and elections.
 func TestServices(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	ctx := within(t)
 	c := n.Client()
 	locks, elections := services.NewLockClient(n.Conn()), services.NewElectionClient(n.Conn())

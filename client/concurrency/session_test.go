@@ -8,10 +8,11 @@ import (
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestSession(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	s := session(t, c, concurrency.WithTTL(1500*time.Millisecond))
 	if s.TTL() != 2*time.Second || s.Err() != nil || s.Client() != c {
@@ -31,7 +32,7 @@ func TestSession(t *testing.T) {
 }
 
 func TestSessionOrphan(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	s := session(t, c)
 	must(t, concurrency.NewMutex(s, "m").Lock(ctx))
@@ -50,7 +51,7 @@ func TestSessionOrphan(t *testing.T) {
 }
 
 func TestSessionEnds(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	life, end := context.WithCancel(within(t))
 	s := session(t, c, concurrency.WithContext(life))
 	end()
@@ -68,7 +69,7 @@ func TestSessionEnds(t *testing.T) {
 }
 
 func TestSessionOfClosedClient(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	c := fresh(t, n.Conn())
 	s := session(t, c)
 	must(t, c.Close())

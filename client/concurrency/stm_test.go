@@ -11,6 +11,7 @@ import (
 
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // checked are the levels that look whether what they read has changed.
@@ -30,7 +31,7 @@ func num(s string) int {
 
 // 32 clients move money; there is always as much as at first.
 func TestBank(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	for name, level := range checked {
 		t.Run(name, func(t *testing.T) {
 			ctx := within(t)
@@ -110,7 +111,7 @@ func between(t *testing.T, c *client.Client, level concurrency.Isolation, f func
 
 // An update between read and write is lost under ReadCommitted, and under no other level.
 func TestLostUpdate(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	put := func(v string) { _, err := c.Put(ctx, "k", v); must(t, err) }
 	add := func(tx *concurrency.Tx) { tx.Put("k", strconv.Itoa(num(tx.Get("k"))+1)) }
@@ -134,7 +135,7 @@ func TestLostUpdate(t *testing.T) {
 
 // Reads are of one revision under the snapshot levels; under the others the function may see two.
 func TestSnapshotReads(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	for level := concurrency.SerializableSnapshot; level <= concurrency.ReadCommitted; level++ {
 		_, err := c.Txn(ctx).Then(client.OpPut("a", "1"), client.OpPut("b", "1")).Commit()
@@ -167,7 +168,7 @@ func TestSnapshotReads(t *testing.T) {
 
 // Two who each read what the other writes cannot both succeed.
 func TestWriteSkew(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	for name, level := range checked {
 		_, err := c.Txn(ctx).Then(client.OpPut("a", "1"), client.OpPut("b", "1")).Commit()
@@ -190,7 +191,7 @@ func TestWriteSkew(t *testing.T) {
 
 // A key that comes to be in a range, is changed there, or goes, is a conflict; one beside it is none.
 func TestRangeConflicts(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	put := func(k string) func() { return func() { _, err := c.Put(ctx, k, "x"); must(t, err) } }
 	del := func(k string) func() { return func() { _, err := c.Delete(ctx, k); must(t, err) } }
@@ -215,7 +216,7 @@ func TestRangeConflicts(t *testing.T) {
 // A key that is written without having been read is overwritten under Serializable, and a conflict under
 // SerializableSnapshot.
 func TestBlindWrite(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	for level, attempts := range map[concurrency.Isolation]int{concurrency.SerializableSnapshot: 2, concurrency.Serializable: 1} {
 		r := between(t, c, level, func(tx *concurrency.Tx) { tx.Get("read"); tx.Put("blind", "1") },
@@ -228,7 +229,7 @@ func TestBlindWrite(t *testing.T) {
 
 // The function sees what it has written.
 func TestOwnWrites(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	_, err := c.Txn(ctx).Then(client.OpPut("r/1", "1"), client.OpPut("r/2", "2"), client.OpPut("s", "0")).Commit()
 	must(t, err)
@@ -267,7 +268,7 @@ func TestOwnWrites(t *testing.T) {
 }
 
 func TestTransactFails(t *testing.T) {
-	n := start(t)
+	n := testnode.Start(t)
 	f, c := over(t, n)
 	ctx := within(t)
 	boom := errors.New("boom")
@@ -315,7 +316,7 @@ func TestTransactFails(t *testing.T) {
 
 // A snapshot that is compacted while the function runs is taken anew.
 func TestCompactedSnapshot(t *testing.T) {
-	c := start(t).Client()
+	c := testnode.Start(t).Client()
 	ctx := within(t)
 	for i := range 3 {
 		_, err := c.Put(ctx, "a", fmt.Sprint(i))

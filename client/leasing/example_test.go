@@ -9,12 +9,14 @@ import (
 
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/leasing"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // Two programs on the same keys: one reads from memory until the other writes.
 func Example() {
-	c, stop := start() // client.New(endpoints), in each program
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client() // client.New(endpoints), in each program
 	ctx := context.Background()
 	reader, err := leasing.New(ctx, c, "leases/")
 	if err != nil {
@@ -50,8 +52,9 @@ func Example() {
 
 // A transaction whose condition is on a key held is answered from memory if it does not hold.
 func ExampleKV_Txn() {
-	c, stop := start()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	kv, err := leasing.New(ctx, c, "leases/", leasing.WithTTL(5*time.Second))
 	if err != nil {
@@ -73,8 +76,9 @@ func ExampleKV_Txn() {
 
 // A write that does not wait for long.
 func ExampleKV_Put() {
-	c, stop := start()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	kv, err := leasing.New(context.Background(), c, "leases/")
 	if err != nil {
 		log.Fatal(err)

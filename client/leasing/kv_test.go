@@ -16,6 +16,7 @@ import (
 	"github.com/coordd/coordd/api/rpcpb"
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/leasing"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // Whatever is asked of keys that are held is answered as the server would, without asking it.
@@ -375,8 +376,7 @@ func TestHeld(t *testing.T) {
 
 // BenchmarkGet reads one key, from memory and without package leasing.
 func BenchmarkGet(b *testing.B) {
-	c, stop := start()
-	defer stop()
+	c := testnode.Start(b).Client()
 	ctx := context.Background()
 	_, err := c.Put(ctx, "k", "value")
 	must(b, err)

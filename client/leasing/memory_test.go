@@ -7,22 +7,14 @@ import (
 	"time"
 
 	"github.com/coordd/coordd/api/rpcpb"
-	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // A read that finds itself later than the lease is sure to live answers nothing from memory, whether or not anything else has noticed.
 func TestTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		n, err := embed.Start(ctx, embed.NewTestConfig(t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer n.Close()
-		if err := n.WaitReady(ctx); err != nil {
-			t.Fatal(err)
-		}
-		kv, err := New(ctx, n.Client(), "leases/", WithTTL(8*time.Second))
+		kv, err := New(ctx, testnode.Start(t).Client(), "leases/", WithTTL(8*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

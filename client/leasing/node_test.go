@@ -2,9 +2,7 @@ package leasing_test
 
 import (
 	"context"
-	"log"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,6 +17,7 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/leasing"
 	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,10 +48,7 @@ func run(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		n, err := embed.Start(ctx, embed.NewTestConfig(t.TempDir()))
-		must(t, err)
-		t.Cleanup(func() { _ = n.Close() })
-		must(t, n.WaitReady(ctx))
+		n := testnode.Start(t)
 		test(&world{t, ctx, n, n.Client()})
 	})
 }
@@ -275,20 +271,4 @@ func (s *stream) RecvMsg(m any) error {
 		return err
 	}
 	return s.conn.pass(s.Context())
-}
-
-// start starts a member for an example; against a cluster, use client.New.
-func start() (*client.Client, func()) {
-	dir, err := os.MkdirTemp("", "leasing")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n.Client(), func() { _, _ = n.Close(), os.RemoveAll(dir) }
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,24 +21,10 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/mirror"
 	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func node() (*embed.Node, func()) {
-	dir, err := os.MkdirTemp("", "mirror")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n, func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -55,12 +40,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := new(pair)
-	for _, n := range []**embed.Node{&p.from, &p.to} {
-		var stop func()
-		*n, stop = node()
-		t.Cleanup(stop)
-	}
+	p := &pair{from: testnode.Start(t), to: testnode.Start(t)}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	p.ctx = ctx
@@ -441,7 +421,7 @@ func TestBecomesEqual(t *testing.T) {
 
 // A copy of the configuration in the same cluster.
 func Example() {
-	n, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
 	c := n.Client()
 	ctx, cancel := context.WithCancel(context.Background())

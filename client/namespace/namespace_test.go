@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,25 +23,10 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
 	"github.com/coordd/coordd/client/namespace"
-	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func node() (*embed.Node, func()) {
-	dir, err := os.MkdirTemp("", "namespace")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n, func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -55,8 +39,7 @@ func must(t testing.TB, err error) {
 func both(t *testing.T, prefix string, test func(t *testing.T, ctx context.Context, in, all *client.Client)) {
 	for _, way := range []string{"conn", "option"} {
 		t.Run(way, func(t *testing.T) {
-			n, stop := node()
-			defer stop()
+			n := testnode.Start(t)
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			var in *client.Client
@@ -193,8 +176,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	n, stop := node()
-	defer stop()
+	n := testnode.Start(t)
 	_, err := services.NewLockClient(namespace.Conn(n.Conn(), "app/")).Lock(context.Background(), &lockpb.LockRequest{Name: []byte("m")})
 	if status.Code(err) != codes.Unimplemented {
 		t.Errorf("lock outside of the namespace: %v", err)
@@ -204,10 +186,8 @@ func TestRefused(t *testing.T) {
 // Whatever is done in a namespace, it is as if it were done in a store of its own; and what is around it does not change. The
 // prefixes include ones that end with the greatest byte and one in another.
 func TestLikeOwnStore(t *testing.T) {
-	n, stop := node()
-	defer stop()
-	own, stop2 := node()
-	defer stop2()
+	n := testnode.Start(t)
+	own := testnode.Start(t)
 	ctx := context.Background()
 	all := n.Client()
 	around := map[string]string{}
@@ -267,7 +247,7 @@ func TestLikeOwnStore(t *testing.T) {
 
 // Two programs use the same key in one cluster.
 func Example() {
-	n, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
 	ctx := context.Background()
 	for _, app := range []string{"red/", "blue/"} {

@@ -14,24 +14,23 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/ordering"
 	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 var errCut = errors.New("cut off")
 
 // links is a network from which one member can be cut off.
 type links struct {
-	network *embed.Network
-
 	mu    sync.Mutex // guards the rest
 	cut   string     // the member that is cut off
 	conns map[net.Conn][2]string
 }
 
 // dialer gives a member its dialer.
-func (l *links) dialer(from string) func(context.Context, string) (net.Conn, error) {
+func (l *links) dialer(from string, dial testnode.Dial) testnode.Dial {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		ends := [2]string{from, strings.TrimSuffix(address, ":2380")}
-		conn, err := l.network.Dial(ctx, address)
+		conn, err := dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}
@@ -64,27 +63,15 @@ func (l *links) cutOff(member string) {
 }
 
 // three starts a cluster, and gives a member that does not lead as the last.
-func three(t *testing.T, ctx context.Context) (*links, map[string]*embed.Node, []string) {
-	l := &links{network: embed.NewNetwork(), conns: map[net.Conn][2]string{}}
-	names := []string{"m0", "m1", "m2"}
+func three(t *testing.T) (*links, map[string]*embed.Node, []string) {
+	l := &links{conns: map[net.Conn][2]string{}}
+	var names []string
 	nodes := map[string]*embed.Node{}
-	for _, name := range names {
-		cfg := embed.NewTestConfig(t.TempDir())
-		cfg.Heartbeat, cfg.ElectionTimeout = 100*time.Millisecond, time.Second // virtual time costs by the heartbeat
-		ln, err := l.network.Listen(name + ":2380")
-		must(t, err)
-		cfg.Name, cfg.PeerListeners, cfg.PeerDialer = name, []net.Listener{ln}, l.dialer(name)
-		cfg.AdvertisePeerURLs = []string{"http://" + name + ":2380"}
-		cfg.InitialCluster = "m0=http://m0:2380,m1=http://m1:2380,m2=http://m2:2380"
-		n, err := embed.Start(ctx, cfg)
-		must(t, err)
-		t.Cleanup(func() { _ = n.Close() })
-		nodes[name] = n
+	for i, n := range testnode.Cluster(t, 3, l.dialer) {
+		names = append(names, testnode.Name(i))
+		nodes[names[i]] = n
 	}
-	for _, n := range nodes {
-		must(t, n.WaitReady(ctx))
-	}
-	if last := nodes["m2"]; last.Leader() == last.ID() {
+	if last := nodes[names[2]]; last.Leader() == last.ID() {
 		names[0], names[2] = names[2], names[0]
 	}
 	return l, nodes, names
@@ -96,7 +83,7 @@ func TestLaggingMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // in virtual time elections do not depend on how quick the machine is
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		links, nodes, names := three(t, ctx)
+		links, nodes, names := three(t)
 		dial := client.WithDialer(func(ctx context.Context, _, address string) (net.Conn, error) {
 			return nodes[strings.TrimSuffix(address, ":2379")].Dialer()(ctx, address)
 		})

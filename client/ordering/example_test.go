@@ -8,11 +8,12 @@ import (
 
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/ordering"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 // Reads that may be outdated, but never go back.
 func Example() {
-	n, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
 	dial := client.WithDialer(func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dialer()(ctx, address) })
 	c, err := client.New([]string{"node"}, dial, ordering.Option())
@@ -35,7 +36,7 @@ func Example() {
 
 // A program that would rather know than wait.
 func ExampleOnViolation() {
-	n, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
 	dial := client.WithDialer(func(ctx context.Context, _, address string) (net.Conn, error) { return n.Dialer()(ctx, address) })
 	c, err := client.New([]string{"node"}, dial, ordering.Option(ordering.OnViolation(func(_ context.Context, v *ordering.Violation) bool {

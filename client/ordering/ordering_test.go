@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,24 +15,10 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/ordering"
 	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func node() (*embed.Node, func()) {
-	dir, err := os.MkdirTemp("", "ordering")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n, func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -50,12 +34,7 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
-	p := new(pair)
-	for _, n := range []**embed.Node{&p.ahead, &p.behind} {
-		var stop func()
-		*n, stop = node()
-		t.Cleanup(stop)
-	}
+	p := &pair{ahead: testnode.Start(t), behind: testnode.Start(t)}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	p.ctx = ctx

@@ -37,6 +37,7 @@ var layers = []layer{
 	{"proxy", 7, "stands between clients and servers"},
 	{"cmd", toolsLayer, "programs"},
 	{"internal/sim", toolsLayer, "whole clusters in one process"},
+	{"internal/testnode", toolsLayer, "starts nodes for tests; only tests import it, which may import any layer"},
 	{"internal/archtest", toolsLayer, "these rules"},
 }
 

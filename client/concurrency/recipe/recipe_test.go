@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,34 +16,16 @@ import (
 	"github.com/coordd/coordd/client"
 	"github.com/coordd/coordd/client/concurrency"
 	"github.com/coordd/coordd/client/concurrency/recipe"
-	"github.com/coordd/coordd/embed"
+	"github.com/coordd/coordd/internal/testnode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// node starts a member in this process; against a cluster, use client.New.
-func node() (*client.Client, func()) {
-	dir, err := os.MkdirTemp("", "recipe")
-	if err != nil {
-		log.Fatal(err)
-	}
-	n, err := embed.Start(context.Background(), embed.NewTestConfig(dir))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := n.WaitReady(context.Background()); err != nil {
-		log.Fatal(err)
-	}
-	return n.Client(), func() { _, _ = n.Close(), os.RemoveAll(dir) }
-}
 
 func start(t *testing.T) (context.Context, *client.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	t.Cleanup(cancel)
-	c, stop := node()
-	t.Cleanup(stop)
-	return ctx, c
+	return ctx, testnode.Start(t).Client()
 }
 
 func must(t *testing.T, err error) {
@@ -277,8 +258,9 @@ func TestPriorityQueue(t *testing.T) {
 
 // All wait until the gate opens.
 func ExampleBarrier() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	b := recipe.NewBarrier(c, "maintenance")
 	if err := b.Close(ctx); err != nil {
@@ -293,8 +275,9 @@ func ExampleBarrier() {
 
 // Two parties begin and end together.
 func ExampleDoubleBarrier() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	var wg sync.WaitGroup
 	for range 2 {
@@ -320,8 +303,9 @@ func ExampleDoubleBarrier() {
 
 // First in, first out.
 func ExampleQueue() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	q := recipe.NewQueue(c, "jobs")
 	for _, job := range []string{"wash", "dry"} {
@@ -336,8 +320,9 @@ func ExampleQueue() {
 
 // The smallest number first.
 func ExamplePriorityQueue() {
-	c, stop := node()
+	n, stop := testnode.Run()
 	defer stop()
+	c := n.Client()
 	ctx := context.Background()
 	q := recipe.NewPriorityQueue(c, "jobs")
 	if err := q.Enqueue(ctx, "sweep", 20); err != nil {
