@@ -84,8 +84,8 @@ func TestGivingUpLeavesOthersTheKey(t *testing.T) {
 	tickets := func() int {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if l := m.lines["l"]; l != nil && l.tickets[string(key)] != nil {
-			return len(l.tickets[string(key)].tickets)
+		if l := m.lines["l"]; l != nil {
+			return len(l.tickets[string(key)])
 		}
 		return 0
 	}

@@ -27,7 +27,7 @@ func (s *Service) enter(ctx context.Context, name []byte) (*line, error) {
 	} else {
 		l = &line{
 			name: string(name), opened: make(chan struct{}), refs: 1,
-			queue: newQueue(nil), tickets: map[string]*party{}, observers: map[*observer]struct{}{},
+			queue: newQueue(nil), tickets: map[string][]*ticket{}, observers: map[*observer]struct{}{},
 		}
 		s.lines[l.name] = l
 		s.mu.Unlock()

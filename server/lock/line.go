@@ -2,6 +2,7 @@ package lock
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/coordd/coordd/api/kvpb"
 )
@@ -19,15 +20,10 @@ type line struct {
 	front int   // of queue
 	head  *kvpb.KeyValue
 
-	refs      int // callers between enter and leave
-	tickets   map[string]*party
-	counting  int // tickets that are told how many are ahead
+	refs      int                  // callers between enter and leave
+	tickets   map[string][]*ticket // by key: usually one, more when a lease asks twice
+	counting  int                  // tickets that are told how many are ahead
 	observers map[*observer]struct{}
-}
-
-// party is the tickets of one key: usually one, more when a lease asks twice.
-type party struct {
-	tickets []*ticket
 }
 
 // ticket follows one key of a queue: it is told once that it is at the front, if that happens, and once that the key is gone.
@@ -61,12 +57,7 @@ func (s *Service) follow(l *line, key []byte, create int64, count bool) *ticket 
 		t.ahead = make(chan int64, 1)
 		l.counting++
 	}
-	p := l.tickets[t.key]
-	if p == nil {
-		p = new(party)
-		l.tickets[t.key] = p
-	}
-	p.tickets = append(p.tickets, t)
+	l.tickets[t.key] = append(l.tickets[t.key], t)
 	if l.err != nil {
 		l.tell(t, verdict{err: l.err})
 		return t
@@ -89,15 +80,11 @@ func (s *Service) forget(t *ticket) {
 	if t.ahead != nil {
 		t.line.counting--
 	}
-	p := t.line.tickets[t.key]
-	for i, other := range p.tickets {
-		if other == t {
-			p.tickets = append(p.tickets[:i], p.tickets[i+1:]...)
-			break
-		}
-	}
-	if len(p.tickets) == 0 {
+	left := slices.DeleteFunc(t.line.tickets[t.key], func(other *ticket) bool { return other == t })
+	if len(left) == 0 {
 		delete(t.line.tickets, t.key)
+	} else {
+		t.line.tickets[t.key] = left
 	}
 }
 
@@ -192,11 +179,7 @@ func (l *line) reset(kvs []*kvpb.KeyValue, rev int64) {
 
 // lose tells the tickets of a key that were made before a revision that it is gone.
 func (l *line) lose(key string, before int64, replaced bool) {
-	p := l.tickets[key]
-	if p == nil {
-		return
-	}
-	for _, t := range p.tickets {
+	for _, t := range l.tickets[key] {
 		if t.create < before {
 			l.tell(t, verdict{rev: l.rev, replaced: replaced})
 		}
@@ -207,11 +190,7 @@ func (l *line) lose(key string, before int64, replaced bool) {
 func (l *line) settle() {
 	l.front = l.queue.front()
 	for _, e := range l.queue.entries[:l.front] {
-		p := l.tickets[string(e.kv.GetKey())]
-		if p == nil {
-			continue
-		}
-		for _, t := range p.tickets {
+		for _, t := range l.tickets[string(e.kv.GetKey())] {
 			if t.create == e.kv.GetCreateRevision() {
 				l.tell(t, verdict{held: true, rev: l.rev})
 			}
@@ -248,31 +227,31 @@ func (l *line) count() {
 			continue
 		}
 		if i >= l.front && milestone(ahead) {
-			if p := l.tickets[string(e.kv.GetKey())]; p != nil {
-				p.count(e.kv.GetCreateRevision(), ahead)
+			for _, t := range l.tickets[string(e.kv.GetKey())] {
+				if t.create == e.kv.GetCreateRevision() {
+					t.count(ahead)
+				}
 			}
 		}
 		ahead++
 	}
 }
 
-// count tells the tickets of one key that count. A number that was not taken yet is replaced.
-func (p *party) count(create, ahead int64) {
-	for _, t := range p.tickets {
-		if t.ahead == nil || t.create != create || t.told == ahead {
-			continue
-		}
-		t.take()
-		t.ahead <- ahead // only the holder of Service.mu sends, so there is room
-		t.told = ahead
+// count tells a ticket, if it counts, how many are ahead. A number that was not taken yet is replaced.
+func (t *ticket) count(ahead int64) {
+	if t.ahead == nil || t.told == ahead {
+		return
 	}
+	t.take()
+	t.ahead <- ahead // only the holder of Service.mu sends, so there is room
+	t.told = ahead
 }
 
 // fail ends the following with err.
 func (l *line) fail(err error) {
 	l.err = err
-	for _, p := range l.tickets {
-		for _, t := range p.tickets {
+	for _, tickets := range l.tickets {
+		for _, t := range tickets {
 			l.tell(t, verdict{err: err})
 		}
 	}

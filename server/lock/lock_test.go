@@ -124,7 +124,7 @@ func TestCanceledTwin(t *testing.T) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		l := m.lines["l"]
-		return l != nil && l.refs == 2 && l.tickets[string(keyOf([]byte("l"), id))] != nil && len(l.tickets[string(keyOf([]byte("l"), id))].tickets) == 2
+		return l != nil && l.refs == 2 && len(l.tickets[string(keyOf([]byte("l"), id))]) == 2
 	})
 	cancel()
 	await(t, quits)

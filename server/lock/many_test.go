@@ -89,8 +89,8 @@ func TestManyWaiters(t *testing.T) {
 		}
 		m.mu.Lock()
 		told := 0
-		for _, p := range m.lines["l"].tickets {
-			for _, tk := range p.tickets {
+		for _, tickets := range m.lines["l"].tickets {
+			for _, tk := range tickets {
 				told += len(tk.news)
 			}
 		}

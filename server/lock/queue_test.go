@@ -62,7 +62,7 @@ func ahead(q *queue, key string) (n int64) {
 func TestCountingIsBounded(t *testing.T) {
 	const n = 10_000
 	s := New(Options{})
-	l := &line{queue: newQueue(nil), tickets: map[string]*party{}, observers: map[*observer]struct{}{}}
+	l := &line{queue: newQueue(nil), tickets: map[string][]*ticket{}, observers: map[*observer]struct{}{}}
 	tickets := make([]*ticket, n)
 	rows := make([]*kvpb.KeyValue, n)
 	for i := range n {
@@ -100,7 +100,7 @@ func TestCountingIsBounded(t *testing.T) {
 func TestLineAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := New(Options{})
-		l := &line{queue: newQueue(nil), tickets: map[string]*party{}, observers: map[*observer]struct{}{}}
+		l := &line{queue: newQueue(nil), tickets: map[string][]*ticket{}, observers: map[*observer]struct{}{}}
 		var model []*kvpb.KeyValue // in order
 		var rev int64
 		type watched struct {
