@@ -120,9 +120,16 @@ func (c *Client) try(ctx context.Context, e *endpoint, k call, req, resp any, bo
 	return attempt{
 		err:      err,
 		sent:     sent,
-		timedOut: err != nil && sub.Err() != nil && ctx.Err() == nil,
+		timedOut: err != nil && bound > 0 && passed(sub) && ctx.Err() == nil,
 		token:    sentToken(out),
 	}
+}
+
+// passed reports whether the deadline of a context is over. The server knows it too, and its answer that time is up may
+// come before Err of the context says so.
+func passed(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && !time.Now().Before(d)
 }
 
 // outgoing adds the metadata of a call, fetching a token first if there is none.

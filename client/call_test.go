@@ -227,7 +227,8 @@ func get(t *testing.T, c *client.Client) {
 	}
 }
 
-// A slow answer comes through although each attempt has a bound.
+// A slow answer comes through although each attempt has a bound. Both sides see that bound pass at once, and either may be the first to say
+// so, which is why this is done often.
 func TestSlowReadComesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t, "a", "b")
@@ -241,8 +242,11 @@ func TestSlowReadComesThrough(t *testing.T) {
 				}
 			}
 		}
-		if _, err := n.client([]string{"a", "b"}).Get(deadline(t, time.Minute), "k"); err != nil {
-			t.Fatal(err)
+		c := n.client([]string{"a", "b"})
+		for range 200 {
+			if _, err := c.Get(deadline(t, time.Minute), "k"); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
