@@ -174,19 +174,23 @@ func TestPublishedMeansStored(t *testing.T) {
 		p.Raft = deaf{p.Raft, &hears}
 		return peer.New(p)
 	}
-	for i := range c.cfgs {
-		c.start(i)
-	}
+	c.start(0)
+	c.start(1)
 	c.ready(c.nodes[0])
 	c.ready(c.nodes[1])
-	late := c.nodes[2]
-	for end := time.Now().Add(testWait); late.Leader() == 0; {
-		if time.Now().After(end) {
+	late := c.start(2)
+	for changed := late.leadership.changed(); late.Leader() == 0; changed = late.leadership.changed() {
+		select {
+		case <-changed:
+		case <-time.After(testWait):
 			t.Fatal("it hears of no leader")
 		}
-		time.Sleep(late.cfg.Tick)
 	}
-	time.Sleep(5 * late.ElectionTimeout())
+	select {
+	case <-late.Ready():
+		t.Error("it is ready with nothing in its log")
+	case <-time.After(5 * late.ElectionTimeout()):
+	}
 	if m := c.nodes[0].memberOf(late.ID()); m.Name != "" {
 		t.Errorf("it is known as %s and has nothing in its log", m.Name)
 	}
