@@ -285,8 +285,8 @@ func (j *lockJudge) wasTaken(q *lockQueue, k *claim) bool {
 	return false
 }
 
-// checkLeft: who asked in vain leaves no place behind when the call has ended, unless the outcome of its or an earlier write was not known, or another
-// call with the same lease has written the place, too.
+// checkLeft: who asked in vain leaves no place behind when the call has ended, unless the outcome of its or an earlier write was not known, an earlier
+// call's member ended before it could clean up, or another call with the same lease has written the place, too.
 func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 	inVain := !(k.known && k.held) && k.back != never
 	gaveBack := k.way == byStream && k.known && k.held && k.back != never
@@ -298,7 +298,7 @@ func (j *lockJudge) checkLeft(q *lockQueue, k *claim) error {
 		return nil
 	}
 	others := slices.ContainsFunc(j.of(k.name, k.bond.id), func(o *claim) bool {
-		return o != k && (o.back > k.call && o.call < k.back || o.known && o.held && o.token == c.Create || o.call < k.call && (o.unsure() || o.way == byHand && !o.known))
+		return o != k && (o.back > k.call && o.call < k.back || o.known && o.held && o.token == c.Create || o.call < k.call && (o.unsure() || !o.upright || o.way == byHand && !o.known))
 	})
 	if others || gaveBack && c.Create != k.token {
 		return nil

@@ -194,6 +194,13 @@ func TestLockJudge(t *testing.T) {
 			s.put(plain, 7, "")
 			s.remove(plain, 7)
 		}},
+		"what a member wrote that lost power is seen when the next call has begun": {do: func(s *scene) {
+			handOver(s)
+			s.asks(7, 20, 45, 0).err, s.b.claims[2].upright = "cancelled", false
+			s.asks(7, 50, 65, 0).err = "busy"
+			s.put(plain, 7, "")
+			s.remove(plain, 7)
+		}},
 		"a waiter that gave up takes its place along": {do: func(s *scene) {
 			handOver(s)
 			s.asks(7, 50, 75, 0).err = "cancelled"
