@@ -5,8 +5,9 @@
 #   make check   format, vet, staticcheck, and the repository's own rules (internal/archtest)
 #   make race    the core packages under the race detector
 #   make fuzz    every fuzz target for FUZZTIME
-#   make sim     clusters under faults, in virtual time: SEED=, the first seed (0: by the clock), N=, how many, FOR=, real time at most
-#   make mutations   deliberate bugs, each of which the simulation or a test must catch; half an hour or more: ONLY=, a pattern of their names
+#   make sim     clusters under faults, in virtual time, as many processes as there are cores: SEED=, the first seed (0: by the clock),
+#                N=, how many, FOR=, begin none after that much real time
+#   make mutations   deliberate bugs, each of which the simulation or a test must catch; half an hour or more, and a table at the end: ONLY=, a pattern of their names
 #   make gen     write the generated code again (tools/)
 
 SHELL       := bash
@@ -54,7 +55,7 @@ fuzz:
 # line with SEED= runs it again.
 sim:
 	$(GO) test ./internal/sim -run '^TestSeeds$$' -v -count 1 -timeout 0 -args \
-		-sim.seed $(SEED) -sim.n $(N) -sim.budget $(FOR) $(SIMFLAGS) | { grep -v -e '^=== ' -e '^ \+--- PASS' || true; }
+		-sim.seed $(SEED) -sim.n $(N) -sim.budget $(FOR) $(SIMFLAGS)
 
 # Each bug goes into a copy of the source, so the tree stays as it is.
 mutations:

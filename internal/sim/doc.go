@@ -54,8 +54,14 @@
 //
 // The shape, the plan, what each client asks for and when it pauses, what each link does to its messages, and what a power cut leaves are
 // drawn from sources of their own, all from the seed. Not determined are the order of goroutines that are ready at the same instant, raft's
-// election timeouts and choices of select. So a seed that failed fails again in most runs, not in all; with GOMAXPROCS=1
-// more often. Time that is not virtual plays no part.
+// election timeouts and choices of select. So a seed that failed fails again in most runs, not in all; with GOMAXPROCS=1,
+// as TestSeeds has it, more often. Time that is not virtual plays no part.
+//
+// # Many seeds
+//
+// TestSeeds runs each seed in a process of its own, which is the test's own program with GOMAXPROCS=1: members of one process hand over to
+// each other all the time, and with a second P each time a thread is woken for nothing. A process that dies or hangs is the
+// failure of its seed, reported with what it has written. The first process (series) hands out seeds and adds up what they counted.
 //
 // # Limits
 //

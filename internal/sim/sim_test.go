@@ -1,13 +1,16 @@
 package sim
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,93 +25,91 @@ var (
 	budget    = flag.Duration("sim.budget", 10*time.Second, "begin no further seed after this much real time; 0 = no limit")
 	goOn      = flag.Bool("sim.goon", false, "run further seeds after one that failed")
 	shrinks   = flag.Int("sim.shrink", 30, "runs that a failure may take to find fewer faults which break it too")
-	atOnce    = flag.Int("sim.parallel", runtime.GOMAXPROCS(0), "seeds that run at once")
+	atOnce    = flag.Int("sim.parallel", runtime.GOMAXPROCS(0), "seeds that run at once, each in a process of its own")
+	limit     = flag.Duration("sim.limit", 5*time.Minute, "real time that one seed may take, with what follows a failure")
+	inFolder  = flag.String("sim.in", "", "run the first seed alone, in this process, with its files in this folder, and leave a file there with what was counted")
+	spoil     = flag.String("sim.spoil", "", "with -sim.in, for the tests of series: break the run, die or hang")
 )
 
-// series hands out seeds and adds up what came of them.
-type series struct {
-	first uint64
-	begin time.Time
-
-	mu     sync.Mutex // guards all below
-	given  int
-	failed bool
-	sum    Stats
-}
-
-// next is a seed to run; ok is false when there is none, or no time left for one.
-func (s *series) next() (seed uint64, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.given >= *seeds || *budget > 0 && time.Since(s.begin) >= *budget || s.failed && !*goOn {
-		return 0, false
-	}
-	s.given++
-	return s.first + uint64(s.given-1), true
-}
-
-func (s *series) add(r *Result) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sum.Add(r.Stats)
-	s.failed = s.failed || len(r.Violations) > 0
-}
-
-// TestSeeds runs clusters under faults. A failure prints the seed, the faults that are left after
-// shrinking, and what happened; the history goes to a file whose name is printed.
+// TestSeeds runs clusters under faults, each seed in a process of its own (see series). A failure prints the seed, the faults
+// that are left after shrinking, and what happened; the history goes to a file whose name is printed.
 func TestSeeds(t *testing.T) {
-	s := &series{first: *firstSeed, begin: time.Now()}
+	if *inFolder != "" {
+		alone(t, *firstSeed, *inFolder)
+		return
+	}
+	// After an interrupt the sum of what was done is still printed.
+	ctx, release := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	s := &series{first: *firstSeed, count: *seeds, budget: *budget, goOn: *goOn, atOnce: *atOnce, limit: *limit, process: process, out: t.Output()}
 	if s.first == 0 {
-		s.first = uint64(time.Now().UnixNano() / 1e6)
+		s.first = uint64(time.Now().UnixMilli())
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // what lives is little
-	t.Run("all", func(t *testing.T) {
-		for i := range *atOnce {
-			t.Run(fmt.Sprint(i), func(t *testing.T) {
-				t.Parallel()
-				for seed, ok := s.next(); ok; seed, ok = s.next() {
-					t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { s.run(t, seed) })
-				}
-			})
-		}
-	})
-	if s.given == 0 {
-		t.Error("no seed was run")
+	if !s.run(ctx) {
+		t.Fail()
 	}
-	t.Logf("seeds %d to %d in %.0fs: %+v", s.first, s.first+uint64(s.given)-1, time.Since(s.begin).Seconds(), s.sum)
 }
 
-func (s *series) run(t *testing.T, seed uint64) {
-	r := runSeed(t, Options{Seed: seed, Length: *length, Members: *size})
-	s.add(r)
-	if len(r.Violations) > 0 {
-		fail(t, seed, r)
+// process is a process for one seed. It has a single P: with more, the runtime wakes a thread for each goroutine that becomes
+// ready, which costs as much again as the seed itself, as hardly ever more than one goroutine is ready at once.
+func process(seed uint64, dir string) *exec.Cmd {
+	arg := func(name string, value any) string { return fmt.Sprintf("-%s=%v", name, value) }
+	cmd := exec.Command(os.Args[0], arg("test.run", "^TestSeeds$"), arg("test.v", true), arg("test.timeout", *limit),
+		arg("sim.seed", seed), arg("sim.length", *length), arg("sim.members", *size), arg("sim.shrink", *shrinks),
+		arg("sim.limit", *limit), arg("sim.in", dir))
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	return cmd
+}
+
+// alone runs one seed and leaves what it counted in a file, before it begins to look into a failure.
+func alone(t *testing.T, seed uint64, dir string) {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // they reach all processes of a terminal; TestSeeds of the other process acts on them
+	debug.SetGCPercent(400)                      // what lives is little
+	begin := time.Now()
+	r := runSeed(t, dir, Options{Seed: seed, Length: *length, Members: *size})
+	took := time.Since(begin)
+	data, err := json.Marshal(counted{r.Stats, len(r.Violations) > 0, r.Unsure})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, countedName), data, 0o600)
 	}
-	if r.Unsure {
-		t.Logf("seed %d: porcupine gave up; the ledger holds", seed)
+	if err != nil {
+		t.Error(err)
+	}
+	if len(r.Violations) > 0 {
+		// Half of the limit is left for what a slower run or the pages take.
+		fail(t, seed, dir, r, min(*shrinks, int(*limit/2/max(took, time.Millisecond))))
 	}
 }
 
 // runSeed runs one seed in a bubble of virtual time.
-func runSeed(t *testing.T, o Options) (r *Result) {
+func runSeed(t *testing.T, parent string, o Options) (r *Result) {
 	t.Helper()
-	dir, remove, err := TempDir()
+	dir, err := os.MkdirTemp(parent, "run-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer remove()
+	defer func() { _ = os.RemoveAll(dir) }() // else it goes with its parent
 	o.Dir = dir
+	switch *spoil {
+	case "die":
+		panic("spoilt")
+	case "hang":
+		select {}
+	}
 	synctest.Test(t, func(*testing.T) { r, err = Run(o) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Linearize(10 * time.Second)
+	if *spoil == "break" {
+		r.add(Violation{0, "spoilt"})
+	}
 	return r
 }
 
-// fail reports a broken run, with as few faults as it takes.
-func fail(t *testing.T, seed uint64, r *Result) {
-	t.Errorf("%s\nrun it again: make sim SEED=%d N=1", r.Report, seed)
+// fail reports a broken run, with as few faults as can be found in so many runs.
+func fail(t *testing.T, seed uint64, dir string, r *Result, tries int) {
+	t.Error(r.Report)
 	if dir, err := os.MkdirTemp("", "coordd-sim-history-"); err == nil {
 		run := filepath.Join(dir, fmt.Sprintf("seed-%d-run.html", seed))
 		if err := r.WritePage(run); err != nil {
@@ -120,8 +121,8 @@ func fail(t *testing.T, seed uint64, r *Result) {
 			t.Logf("the history of the registers: %s", page)
 		}
 	}
-	small, runs := shrink(r.Plan, *shrinks, func(plan []Fault) bool {
-		return len(runSeed(t, Options{Seed: seed, Length: *length, Members: *size, Plan: plan}).Violations) > 0
+	small, runs := shrink(r.Plan, tries, func(plan []Fault) bool {
+		return len(runSeed(t, dir, Options{Seed: seed, Length: *length, Members: *size, Plan: plan}).Violations) > 0
 	})
 	t.Logf("%d of %d faults break it, found in %d runs:\n%s", len(small), len(r.Plan), runs, describe(small))
 }
