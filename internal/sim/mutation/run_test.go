@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 )
 
 var (
@@ -33,6 +34,7 @@ func TestCaught(t *testing.T) {
 	if err := copyModule(dir); err != nil {
 		t.Fatal(err)
 	}
+	var rows []row
 	for _, m := range Mutations() {
 		if !pattern.MatchString(m.Name) {
 			continue
@@ -43,21 +45,31 @@ func TestCaught(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer undo()
-			sim := build(t, dir)
-			caught, took, how := run(sim)
-			if caught {
-				t.Logf("caught by the simulation in %.1f s: %s", took.Seconds(), how)
-				return
-			}
-			t.Logf("not caught by the simulation in %.0f s: %s", took.Seconds(), how)
-			caught, took, how = m.runOwn(dir)
-			if !caught {
-				t.Errorf("not caught by the tests of its package either: %s", how)
-				return
-			}
-			t.Logf("caught by the tests of its package in %.1f s: %s", took.Seconds(), how)
+			r := m.catch(t, dir)
+			t.Log(r)
+			rows = append(rows, r)
 		})
 	}
+	fmt.Fprint(t.Output(), table(rows))
+}
+
+// catch runs the simulation with the mutation, and the tests of the mutated package if the simulation notices nothing.
+func (m Mutation) catch(t *testing.T, dir string) row {
+	caught, r := run(build(t, dir))
+	r.bug = m.Name
+	if caught {
+		return r
+	}
+	t.Logf("not caught by the simulation in %.0f s: %s", r.took.Seconds(), r.saw)
+	bySimulation := r.saw
+	caught, r = m.runOwn(dir)
+	r.bug = m.Name
+	if !caught {
+		t.Errorf("not caught by the tests of its package either: %s", r.saw)
+		return row{bug: m.Name, by: "nobody", took: r.took}
+	}
+	r.saw = "by the simulation: " + bySimulation
+	return r
 }
 
 // copyModule copies the Go files of the module.
@@ -116,39 +128,88 @@ func build(t *testing.T, dir string) string {
 	return out
 }
 
-// broken finds what a failed simulation says first.
-var broken = regexp.MustCompile(`(?m)seed (\d+), \d+ members.*\n\s*\n\s*broken:\n\s*(.*)$|^(panic: .*)$`)
+// What a failed simulation says of a seed: that it failed, and how; then what is broken, or how its process ended.
+var (
+	failedSeed = regexp.MustCompile(`(?m)^\s*seed (\d+) failed: (.*)$`)
+	broken     = regexp.MustCompile(`(?m)^\s*broken:\n\s*(.*)$|^\s*((?:panic|fatal error): .*)$`)
+	sum        = regexp.MustCompile(`(?m)^\s*(\d+) seeds from .*$`)
+)
 
-// run runs the simulation until a seed fails, and tells what it found.
-func run(sim string) (caught bool, took time.Duration, how string) {
+// run runs the simulation until a seed fails, and tells what it found. A seed that hangs has failed, too.
+func run(sim string) (caught bool, r row) {
 	begin := time.Now()
-	limit := fmt.Sprintf("%ds", *seconds)
-	cmd := exec.Command(sim, "-test.run", "^TestSeeds$", "-test.v", "-test.timeout", fmt.Sprintf("%ds", *seconds+300),
-		"-sim.seed", "1", "-sim.n", fmt.Sprint(*seeds), "-sim.budget", limit, "-sim.shrink", "0")
+	cmd := exec.Command(sim, "-test.run", "^TestSeeds$", "-test.v", "-test.timeout", "0", "-sim.limit", "1m",
+		"-sim.seed", "1", "-sim.n", fmt.Sprint(*seeds), "-sim.budget", fmt.Sprintf("%ds", *seconds), "-sim.shrink", "0")
 	cmd.Dir = filepath.Dir(sim)
 	text, err := cmd.CombinedOutput()
-	took = time.Since(begin)
-	if err == nil {
-		return false, took, fmt.Sprintf("%d seeds passed as well", bytes.Count(text, []byte("PASS: TestSeeds/all/")))
+	r.by, r.took = "simulation", time.Since(begin)
+	found := failedSeed.FindSubmatchIndex(text)
+	switch {
+	case err == nil:
+		r.saw = "no failure"
+		if all := sum.FindSubmatch(text); all != nil {
+			r.saw = fmt.Sprintf("%s seeds passed", all[1])
+		}
+		return false, r
+	case found == nil:
+		r.saw = "failed without naming a seed: " + string(text[max(0, len(text)-2000):])
+		return false, r
 	}
-	if found := broken.FindSubmatch(text); found != nil && !bytes.HasPrefix(found[3], []byte("panic: test timed out")) {
-		return true, took, fmt.Sprintf("seed %s: %s", found[1], strings.TrimSpace(string(found[2])+string(found[3])))
+	r.seed, r.saw = string(text[found[2]:found[3]]), string(text[found[4]:found[5]])
+	if what := broken.FindSubmatch(text[found[1]:]); what != nil {
+		r.saw = string(what[1]) + string(what[2])
 	}
-	return false, took, "failed without saying what is broken: " + string(text[max(0, len(text)-2000):])
+	return true, r
 }
 
 // failed finds the first test that failed.
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // runOwn runs the tests of the mutated package: what needs too much bad luck for the simulation is held there.
-func (m Mutation) runOwn(dir string) (caught bool, took time.Duration, how string) {
+func (m Mutation) runOwn(dir string) (caught bool, r row) {
 	begin := time.Now()
-	cmd := exec.Command("go", "test", "-count", "1", "-timeout", "5m", "./"+path.Dir(m.File))
+	pkg := path.Dir(m.File)
+	cmd := exec.Command("go", "test", "-count", "1", "-timeout", "5m", "./"+pkg)
 	cmd.Dir = dir
 	text, err := cmd.CombinedOutput()
-	took = time.Since(begin)
+	r.took = time.Since(begin)
 	if found := failed.FindSubmatch(text); err != nil && found != nil {
-		return true, took, string(found[1])
+		r.by = fmt.Sprintf("`%s` of `%s`", found[1], pkg)
+		return true, r
 	}
-	return false, took, string(text[max(0, len(text)-1000):])
+	r.saw = string(text[max(0, len(text)-1000):])
+	return false, r
+}
+
+// row is what came of a mutation.
+type row struct {
+	bug, by, seed, saw string
+	took               time.Duration // without compiling, as far as the simulation caught it
+}
+
+// folder is where the simulation keeps the files of a run, different each time.
+var folder = regexp.MustCompile(`/\S*/run-\d+/`)
+
+// String is the row of a table in Markdown.
+func (r row) String() string {
+	saw := []rune(folder.ReplaceAllString(r.saw, ""))
+	for i, c := range saw {
+		if !unicode.IsPrint(c) || c == '|' {
+			saw[i] = '·' // it would end the line or the cell, or not be seen
+		}
+	}
+	if len(saw) > 120 {
+		saw = append(saw[:120], '…')
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %.1f | %s |", r.bug, r.by, r.seed, r.took.Seconds(), string(saw))
+}
+
+// table is for docs/testing.md.
+func table(rows []row) string {
+	var b strings.Builder
+	b.WriteString("\n| bug | caught by | seed | seconds | what was seen first |\n|---|---|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintln(&b, r)
+	}
+	return b.String()
 }
