@@ -17,7 +17,7 @@ func TestWipedMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(3) {
-				r := runSeed(t, Options{Seed: seed, Members: 3, Plan: plan})
+				r := runSeed(t, t.TempDir(), Options{Seed: seed, Members: 3, Plan: plan})
 				if len(r.Violations) > 0 || r.Stats.Wipes != 1 {
 					t.Fatalf("%d wipes\n%s", r.Stats.Wipes, r.Report)
 				}
