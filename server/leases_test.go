@@ -145,6 +145,47 @@ func TestConfirmationEndsWithItsTerm(t *testing.T) {
 	}
 }
 
+// A lease whose end another member has shown is not said to live by a leader that has not applied that end yet: it
+// waits until it has, also while its leadership is known to be confirmed.
+func TestLeaseAnswersWaitForWhatIsCommitted(t *testing.T) {
+	c := newCluster(t, 3).run()
+	leader := c.leader()
+	other := c.nodes[0]
+	if other == leader {
+		other = c.nodes[1]
+	}
+	id := grant(t, leader, 60)
+	held, free := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = leader.onApplyLoop(context.Background(), func() error { close(held); <-free; return nil }) // fails after the end only
+	}()
+	<-held
+	if _, err := other.LeaseRevoke(within(t, testWait), &rpcpb.LeaseRevokeRequest{ID: id}); err != nil {
+		t.Fatal(err)
+	}
+	leader.confirmed.Store(&confirmation{term: leader.Term(), begin: time.Since(leader.started) + time.Minute})
+	ctx := within(t, testWait)
+	lives := make(chan bool, 2) // an error says nothing: it waits for a second only
+	go func() {
+		r, err := leader.LeaseTimeToLive(ctx, &rpcpb.LeaseTimeToLiveRequest{ID: id})
+		lives <- err == nil && r.TTL >= 0
+	}()
+	go func() {
+		_, err := leader.LeaseRenew(ctx, id)
+		lives <- err == nil
+	}()
+	select {
+	case l := <-lives:
+		t.Error("answered before the end of the lease was applied")
+		lives <- l
+	case <-time.After(2 * leader.ElectionTimeout()):
+	}
+	close(free)
+	if a, b := <-lives, <-lives; a || b {
+		t.Error("the lease is said to live")
+	}
+}
+
 // The alarm NOSPACE refuses what adds data, lets everything else through, and
 // goes by itself when there is room.
 func TestNoSpaceClearsItself(t *testing.T) {
