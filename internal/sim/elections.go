@@ -284,6 +284,9 @@ func (o *electionObserver) run() {
 		x.back = o.c.now()
 		cancel()
 		o.book.change(func() { o.book.observers = append(o.book.observers, x) })
+		if x.back == x.call {
+			breathe(o.c.stop)
+		}
 	}
 }
 

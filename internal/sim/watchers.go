@@ -73,9 +73,13 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		s.seen = s.from - 1
 		w.sessions = append(w.sessions, s)
+		begin := w.c.now()
 		limit, cancel := within(ctx, life, time.Duration(100+w.rng.IntN(8000))*time.Millisecond)
 		s.run(limit, n)
 		cancel()
+		if w.c.now() == begin {
+			breathe(ctx)
+		}
 		if s.seen >= firstRevision {
 			next = s.seen + 1
 		}
