@@ -20,8 +20,9 @@ func (f nullFS) Create(name string) (vfs.File, error) {
 	return nullFile{file}, err
 }
 
-func (nullFile) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
-func (nullFile) Sync() error                            { return nil }
+func (nullFile) WriteAt(p []byte, _ int64) (int, error)   { return len(p), nil }
+func (nullFile) WriteSync(p []byte, _ int64) (int, error) { return len(p), nil }
+func (nullFile) Sync() error                              { return nil }
 
 // appender appends one entry of 300 bytes per call, with a new hard state.
 func appender(tb testing.TB, fs vfs.FS) func() {

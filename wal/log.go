@@ -59,10 +59,10 @@ type Options struct {
 	// UnsafeNoSync leaves out every flush: a power cut may lose or damage the
 	// log, killing the process does not. For tests and throw-away clusters.
 	UnsafeNoSync bool
-	// OnSync, if set, is told how long each flush of an append took. It is
-	// called with the log's lock held: it must be quick and must not call back.
+	// OnSync, if set, is told how long each flush took, together with the write if both were asked for in one call, as
+	// they mostly are. It is called with the log's lock held: it must be quick and must not call back.
 	OnSync func(time.Duration)
-	// OnWrite, if set, is told the number of bytes of each write and how long it took, likewise.
+	// OnWrite, if set, is told the number of bytes of each write and how long it took, likewise, with its flush.
 	OnWrite func(bytes int, took time.Duration)
 	// Logger gets rare events: a repaired tail, a segment that could not be
 	// prepared ahead. nil means none.
@@ -115,7 +115,8 @@ type Log struct {
 	hard  hardState
 
 	body []byte // reused: a frame as bytes in order
-	disk []byte // reused: what is written, with marks
+	disk []byte // reused: what is written, with marks: whole blocks, at an address that suits vfs.File.WriteSync
+	tail []byte // what the block that the next frame begins in holds before it; reused
 }
 
 // prepared is the outcome of preparing a segment.
@@ -157,8 +158,8 @@ func Create(fs vfs.FS, dir string, meta Metadata, opts Options) (*Log, error) {
 	}
 	l := &Log{fs: fs, dir: dir, opts: opts, lock: lock, mu: newTurn(), releaseMu: newTurn()}
 	l.current = segmentInfo{seq: 1, size: opts.SegmentBytes, meta: meta}
-	head := l.current.encode(nil)
-	l.file, err = buildSegment(fs, dir, 1, opts.SegmentBytes, head, opts.UnsafeNoSync)
+	l.tail = l.current.encode(nil)
+	l.file, err = buildSegment(fs, dir, 1, opts.SegmentBytes, l.tail, opts.UnsafeNoSync)
 	if err == nil && !opts.UnsafeNoSync {
 		if err = fs.SyncDir(filepath.Dir(dir)); err != nil {
 			err = errors.Join(err, l.file.Close())
@@ -209,7 +210,7 @@ func (l *Log) Append(hs *raftpb.HardState, ents []*raftpb.Entry, sync bool) erro
 		l.begin()
 		flags := l.addHardState(hard)
 		l.body = raftcodec.AppendEntries(l.body, ents)
-		if err := l.write(flags); err != nil {
+		if err := l.write(flags, sync); err != nil {
 			return err
 		}
 		l.hard = hard
@@ -256,11 +257,11 @@ func (l *Log) Reset(pos Position, hs *raftpb.HardState) error {
 	l.body = binary.AppendUvarint(l.body, pos.Index)
 	l.body = binary.AppendUvarint(l.body, pos.Term)
 	l.body = raftcodec.AppendEntries(l.body, nil)
-	if err := l.write(flags); err != nil {
+	if err := l.write(flags, true); err != nil {
 		return err
 	}
 	l.hard, l.last, l.floor = hard, pos, pos.Index
-	return l.syncLocked()
+	return nil
 }
 
 // Sync makes all that was appended durable.

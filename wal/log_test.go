@@ -143,6 +143,28 @@ func TestRealFiles(t *testing.T) {
 	must(t, l.Close())
 }
 
+// A log on real files goes on where it was, within a block, after each Open, whatever its appends are made durable with.
+func TestRealFilesReopened(t *testing.T) {
+	fs, dir, opts := vfs.OS(), filepath.Join(t.TempDir(), "wal"), Options{SegmentBytes: minSegmentBytes}
+	l, err := Create(fs, dir, testMeta, opts)
+	must(t, err)
+	for i := uint64(1); i <= 120; i++ {
+		must(t, l.Append(hard(1, 1, i-1), entries(i, i, 1, int(i*i*37%5000)), i%5 != 0))
+		if i%7 != 0 {
+			continue
+		}
+		must(t, l.Close())
+		var rec *Recovered
+		l, rec, err = Open(fs, dir, opts)
+		must(t, err)
+		summary(t, rec) // checks the content
+		if rec.Start.Index != 0 || len(rec.Entries) != int(i) || rec.HardState.GetCommit() != i-1 || rec.TornBytes != 0 {
+			t.Fatalf("recovered %d entries after %d of %d, hard state %v", len(rec.Entries), rec.Start.Index, i, rec.HardState)
+		}
+	}
+	must(t, l.Close())
+}
+
 func TestWrongEntriesChangeNothing(t *testing.T) {
 	fs := newFS(t)
 	l := create(t, fs, Options{})

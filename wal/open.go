@@ -8,6 +8,7 @@ import (
 	"io"
 	iofs "io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -391,6 +392,7 @@ func (o *opener) repair() error {
 		return fmt.Errorf("wal: open %s for writing: %w", name, err)
 	}
 	o.file = file
+	o.tail = slices.Clone(o.data[o.off/pageSize*pageSize : o.off])
 	wipe := o.off
 	if o.tornBytes > 0 {
 		o.opts.Logger.Warn("removing the remains of an append that was cut short",

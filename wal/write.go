@@ -32,35 +32,30 @@ func (l *Log) addHardState(hard hardState) byte {
 }
 
 // write completes the frame in body and writes it behind the last one, in the
-// next segment when it does not fit, by one call.
-func (l *Log) write(flags byte) error {
+// next segment when it does not fit, by one call, which with sync makes it durable.
+func (l *Log) write(flags byte, sync bool) error {
 	if n := len(l.body) - frameHeader; n > maxPayload {
 		return fmt.Errorf("wal: %s: %w: %d bytes, at most %d are allowed", l.dir, ErrTooLarge, n, maxPayload)
 	}
-	if cap(l.disk) > keepBuffer {
-		l.disk = nil
-	}
-	l.disk = l.disk[:0]
 	l.body = append(l.body, mark)
-	at := l.off
 	if physicalEnd(l.off, len(l.body)) > l.current.size {
 		if err := l.cut(len(l.body)); err != nil {
 			return err
 		}
-		at = 0 // the header of the new segment goes out with the frame
 	}
+	at := l.off - int64(len(l.tail))
 	chain := seal(l.body, flags, l.off, l.durable, l.seed, l.chain)
-	l.disk = spread(l.disk, l.off, l.body)
 	end := physicalEnd(l.off, len(l.body))
-	l.padZone(at, end)
-	begin := time.Now()
-	if n, err := l.file.WriteAt(l.disk, at); err != nil {
-		return l.fail("write %d bytes to %s at offset %d (%d were written): %w", len(l.disk), l.path(l.current.seq), at, n, err)
-	}
-	if l.opts.OnWrite != nil {
-		l.opts.OnWrite(len(l.disk), time.Since(begin))
+	l.fillDisk(at, end)
+	if err := l.put(at, sync && !l.opts.UnsafeNoSync); err != nil {
+		return err
 	}
 	l.off, l.chain = min(alignUp(end, frameAlign), l.current.size), chain
+	if sync && !l.opts.UnsafeNoSync {
+		l.durable = l.off
+	}
+	whole := l.off / pageSize * pageSize
+	l.tail = append(l.tail[:0], l.disk[whole-at:l.off-at]...)
 	// Not before the header of the current segment is durable: after a crash at
 	// most the last file may be without one.
 	if l.next == nil && l.off > l.current.size/2 && (l.durable >= segmentHeader || l.opts.UnsafeNoSync) {
@@ -69,19 +64,50 @@ func (l *Log) write(flags byte) error {
 	return nil
 }
 
-// padZone lengthens the write by zeros (over zeros) to the end of the zone when it
-// enters one. So all other writes go to blocks that have been written before: their
-// flush has no metadata to write, and the kernel need not read a page in first.
-func (l *Log) padZone(at, end int64) {
-	full := min(alignUp(end, zoneSize), l.current.size)
-	if (at-1)/zoneSize != (end-1)/zoneSize || at <= segmentHeader {
-		l.disk = append(l.disk, zeroZone[:full-end]...)
+// put writes disk at an offset, and with sync makes it and all before it durable.
+func (l *Log) put(at int64, sync bool) error {
+	begin := time.Now()
+	var n int
+	var err error
+	if sync {
+		n, err = l.file.WriteSync(l.disk, at)
+	} else {
+		n, err = l.file.WriteAt(l.disk, at)
 	}
+	if err != nil {
+		return l.fail("write %d bytes to %s at offset %d, durable: %t (%d were written): %w", len(l.disk), l.path(l.current.seq), at, sync, n, err)
+	}
+	took := time.Since(begin)
+	if l.opts.OnWrite != nil {
+		l.opts.OnWrite(len(l.disk), took)
+	}
+	if sync && l.opts.OnSync != nil {
+		l.opts.OnSync(took)
+	}
+	return nil
 }
 
-var zeroZone [zoneSize]byte
+// fillDisk makes what is written for the frame in body, from at, where tail begins, to the end of the block in which the frame ends. What is
+// there behind the frame is zero, and before it as before, so nothing changes but the frame.
+//
+// When the write enters a zone, it is lengthened by zeros to the zone's end. So all other writes go to blocks that have been written before:
+// to make them durable takes no metadata.
+func (l *Log) fillDisk(at, end int64) {
+	unit := int64(pageSize)
+	if (l.off-1)/zoneSize != (end-1)/zoneSize || l.off <= segmentHeader {
+		unit = zoneSize
+	}
+	full := min(alignUp(end, unit), l.current.size)
+	if n := int(full - at); cap(l.disk) < n || cap(l.disk) > keepBuffer {
+		l.disk = vfs.Aligned(max(n, zoneSize+pageSize))
+	}
+	l.disk = spread(append(l.disk[:0], l.tail...), l.off, l.body)
+	have := len(l.disk)
+	l.disk = l.disk[:full-at]
+	clear(l.disk[have:])
+}
 
-// cut makes the next segment the current one. Its header is left in disk, to be
+// cut makes the next segment the current one. Its header is left in tail, to be
 // written together with the first frame, of n bytes. The old segment is durable
 // before anything is written to the new one: damage in it is never a torn write.
 func (l *Log) cut(n int) error {
@@ -106,7 +132,7 @@ func (l *Log) cut(n int) error {
 		l.opts.Logger.Warn("closing a finished log segment failed; its content is durable",
 			zap.String("file", l.path(l.current.seq)), zap.Error(err))
 	}
-	l.disk = next.encode(l.disk)
+	l.tail = next.encode(l.tail[:0])
 	l.older = append(l.older, l.current)
 	l.current, l.file = next, file
 	l.off, l.durable = segmentHeader, 0

@@ -5,8 +5,9 @@
 //
 // There are three file systems:
 //
-//   - [OS] is the real one. Sync is fdatasync where the system has it, Lock is
-//     an advisory lock that dies with the process.
+//   - [OS] is the real one. Sync is fdatasync where the system has it, WriteSync of
+//     whole blocks one write past the page cache (O_DIRECT and O_DSYNC, on a second handle of the file) where
+//     system and file system can do that, Lock is an advisory lock that dies with the process.
 //   - [NewMem] keeps everything in memory and remembers what has been made
 //     durable. [Mem.Crash] returns the file system as a disk might show it
 //     after a power cut at this moment; [Mem.Kill] as the next process sees it

@@ -257,6 +257,15 @@ func (f *faultFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// WriteSync is a write and a flush, each with its faults.
+func (f *faultFile) WriteSync(p []byte, off int64) (int, error) {
+	n, err := f.WriteAt(p, off)
+	if err != nil {
+		return n, err
+	}
+	return n, f.Sync()
+}
+
 // writeTorn writes the chosen sectors and returns the planned error.
 func (f *faultFile) writeTorn(a *armed, p []byte, off int64) error {
 	first := off / SectorSize

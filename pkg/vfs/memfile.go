@@ -185,6 +185,15 @@ func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// WriteSync implements File.
+func (f *memFile) WriteSync(p []byte, off int64) (int, error) {
+	n, err := f.WriteAt(p, off)
+	if err != nil {
+		return n, err
+	}
+	return n, f.Sync()
+}
+
 // Sync implements File.
 func (f *memFile) Sync() error {
 	if err := f.enter("sync", false); err != nil {

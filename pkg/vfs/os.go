@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 )
 
 const (
@@ -20,15 +21,25 @@ func OS() FS { return osFS{} }
 
 type osFS struct{}
 
-type osFile struct{ *os.File }
+// osFile is an open file. Its own WriteAt and the like note what a direct write does not make durable.
+type osFile struct {
+	*os.File
+	readOnly bool
+	unsynced atomic.Bool // something was changed since the last Sync
+	direct   direct
+}
 
 var (
 	_ FS   = osFS{}
-	_ File = osFile{}
+	_ File = (*osFile)(nil)
 )
 
 func (osFS) Open(name string) (File, error) {
-	return wrapOS(os.Open(name))
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &osFile{File: f, readOnly: true}, nil
 }
 
 func (osFS) Create(name string) (File, error) {
@@ -43,7 +54,36 @@ func wrapOS(f *os.File, err error) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{File: f}, nil
+}
+
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	f.unsynced.Store(true)
+	return f.File.WriteAt(p, off)
+}
+
+func (f *osFile) Truncate(size int64) error {
+	f.unsynced.Store(true)
+	return f.File.Truncate(size)
+}
+
+// Sync implements File. What is changed meanwhile is left to the next.
+func (f *osFile) Sync() error {
+	f.unsynced.Store(false)
+	if err := f.flush(); err != nil {
+		f.unsynced.Store(true)
+		return err
+	}
+	return nil
+}
+
+// writeThenSync is WriteSync where there is nothing quicker.
+func (f *osFile) writeThenSync(p []byte, off int64) (int, error) {
+	n, err := f.WriteAt(p, off)
+	if err != nil {
+		return n, err
+	}
+	return n, f.Sync()
 }
 
 func (osFS) Rename(from, to string) error { return os.Rename(from, to) }
@@ -100,7 +140,7 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	return osLock{f}, nil
 }
 
-func (f osFile) Size() (int64, error) {
+func (f *osFile) Size() (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -109,7 +149,7 @@ func (f osFile) Size() (int64, error) {
 }
 
 // extend is Preallocate for file systems that cannot set space aside.
-func (f osFile) extend(size int64) error {
+func (f *osFile) extend(size int64) error {
 	have, err := f.Size()
 	if err != nil {
 		return err

@@ -7,11 +7,16 @@ import (
 	"runtime"
 )
 
-// Sync falls back to a full flush; on Darwin Go asks for F_FULLFSYNC.
-func (f osFile) Sync() error { return f.File.Sync() }
+// direct is nothing here: WriteSync is two calls.
+type direct struct{}
+
+func (f *osFile) WriteSync(p []byte, off int64) (int, error) { return f.writeThenSync(p, off) }
+
+// flush falls back to a full flush; on Darwin Go asks for F_FULLFSYNC.
+func (f *osFile) flush() error { return f.File.Sync() }
 
 // Preallocate only sets the length: space is not set aside here.
-func (f osFile) Preallocate(size int64) error { return f.extend(size) }
+func (f *osFile) Preallocate(size int64) error { return f.extend(size) }
 
 // syncDirHandle flushes a directory. Windows makes names durable by itself and
 // refuses the call.

@@ -3,11 +3,27 @@ package vfs
 import (
 	"errors"
 	"io"
+	"reflect"
 )
 
 // SectorSize is the number of bytes that a disk is assumed to write either
 // wholly or not at all. Disks with larger sectors satisfy it too.
 const SectorSize = 512
+
+// BlockSize is the unit in which WriteSync is quick. Disks and file systems with larger blocks are served like others that cannot do better.
+const BlockSize = 4096
+
+// Aligned returns an empty slice with room for n bytes, whose memory begins at a multiple of BlockSize.
+func Aligned(n int) []byte {
+	b := make([]byte, n+BlockSize)
+	skip := -int(reflect.ValueOf(b).Pointer()) & (BlockSize - 1)
+	return b[skip : skip : skip+n]
+}
+
+// aligned tells whether WriteSync can be quick.
+func aligned(p []byte, off int64) bool {
+	return (off|int64(len(p))|int64(reflect.ValueOf(p).Pointer()))&(BlockSize-1) == 0
+}
 
 // ErrLocked is returned (wrapped) by FS.Lock when somebody else, in this
 // process or another one, holds the lock.
@@ -59,6 +75,10 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
+	// WriteSync is WriteAt and then Sync, if the first succeeds: all that was written to the file by this handle is durable. It is
+	// quicker than the two where off, the length and the memory are multiples of BlockSize (see Aligned) and the system can do
+	// without its cache; nothing depends on that.
+	WriteSync(p []byte, off int64) (n int, err error)
 	// Sync makes the content and length of the file durable (fdatasync). After
 	// an error nothing is known about unsynced bytes, and calling it again
 	// proves nothing: a kernel may have dropped them.

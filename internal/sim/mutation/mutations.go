@@ -21,9 +21,9 @@ func Mutations() []Mutation {
 // storageMutations break what stands between an acknowledgement and the disk.
 func storageMutations() []Mutation {
 	return []Mutation{
-		{"skip-the-fsync", "wal/log.go",
-			"	if err := l.file.Sync(); err != nil {",
-			"	if err := error(nil); err != nil {"},
+		{"skip-the-fsync", "wal/write.go",
+			"		n, err = l.file.WriteSync(l.disk, at)\n",
+			"		n, err = l.file.WriteAt(l.disk, at)\n"},
 		{"answer-before-the-log-is-stored", "raftnode/ready.go",
 			"	if store != nil {\n		if err := n.store(store, rd.MustSync); err != nil {",
 			"	if store != nil {\n		for _, m := range store.GetResponses() {\n			if m.GetTo() != n.cfg.ID {\n				n.send([]*raftpb.Message{m})\n			}\n		}\n		if err := n.store(store, rd.MustSync); err != nil {"},
