@@ -75,6 +75,7 @@ type cluster struct {
 	observe      func(m *raftpb.Message)
 	slowDisk     func(vfs.Op, string) // if set, called at each flush of restarted members
 	snapshotTime time.Duration        // that sending a file takes
+	maxApplying  uint64               // Config.MaxApplyingBytes of restarted members
 	saveEach     uint64               // a machine becomes durable every so many entries
 }
 
@@ -124,7 +125,7 @@ func (m *member) run(start Start) {
 	node, err := New(Config{
 		ID: m.id, ElectionTicks: 10, HeartbeatTicks: 1, PreVote: true, CheckQuorum: true,
 		CatchUpEntries: c.catchUp, Log: m.log, Start: start,
-		MaxSizePerMsg: 4 << 10, MaxInflight: 16,
+		MaxSizePerMsg: 4 << 10, MaxInflight: 16, MaxApplyingBytes: c.maxApplying,
 		Send: func(msgs []*raftpb.Message) { c.send(m.id, msgs) },
 		Snapshot: func() (*raftpb.Snapshot, error) {
 			m.mu.Lock()

@@ -46,11 +46,14 @@
 //     latter are sent: they promise nothing about this member's disk;
 //  3. read states are delivered, committed entries queued for apply: all of
 //     them were stored by an earlier Ready;
-//  4. the log is written: one Append, one fdatasync if anything but the commit
+//  4. the log is written: one Append, one flush if anything but the commit
 //     index changed;
 //  5. all other messages are sent, above all MsgAppResp and MsgVoteResp; raft's own
 //     acknowledgements are stepped back, which is where the entries of a
 //     single member become committed.
+//
+// Of the acknowledgements in step 5 those wait for the tick, and are superseded by the next, that only answer to a higher commit index: they tell
+// the leader nothing new (quiet.go).
 //
 // MsgVote waits for step 5 although raft would let it go: it states the last
 // entry of the candidate's log, and a candidate that lost that entry in a crash
@@ -60,8 +63,8 @@
 //
 // # Failure
 //
-// The first error of the write-ahead log (a failed fdatasync, a full disk) ends
-// Run with that error. The loop does not retry: after a failed fdatasync the
+// The first error of the write-ahead log (a failed flush, a full disk) ends
+// Run with that error. The loop does not retry: after a failed flush the
 // kernel may have dropped the pages, so a second call proves nothing. Steps 5
 // and later do not happen for that Ready, so nothing that depended on the
 // write was acknowledged to anybody.
@@ -71,7 +74,8 @@
 // A batch counts as applied only when the apply loop says so (Applied). Until
 // then raft neither starts an election over an unapplied change of members nor
 // proposes a second one, which its safety proof needs; and it hands out at most
-// MaxApplyingBytes more, so a slow apply loop does not pile up batches. When more than
+// MaxApplyingBytes more, so a slow apply loop does not pile up batches. The loop takes a turn for that only if something
+// waits for it; otherwise the next turn looks at it, whatever brings that. When more than
 // MaxUnapplied entries are committed but not applied, no proposals are taken.
 //
 // # Proposals without a leader

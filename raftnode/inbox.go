@@ -32,6 +32,7 @@ type inbox struct {
 	mu       sync.Mutex // guards all below
 	closed   bool
 	work     work
+	awaited  bool // what is applied is to wake the loop
 	msgBytes int
 	// props[head:] wait; they leave only when raft has taken them.
 	props     []proposal
@@ -56,7 +57,7 @@ func (w *work) reset() {
 }
 
 func newInbox(maxProps, maxMessages int) *inbox {
-	return &inbox{wake: make(chan struct{}, 1), maxProps: maxProps, maxMessages: maxMessages}
+	return &inbox{wake: make(chan struct{}, 1), maxProps: maxProps, maxMessages: maxMessages, awaited: true}
 }
 
 func (b *inbox) signal() {
@@ -272,5 +273,17 @@ func (b *inbox) applied(index uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.work.applied = max(b.work.applied, index)
-	b.signal()
+	if b.awaited {
+		b.signal()
+	}
+}
+
+// awaitApplied tells whether the next call of applied, or one that came since swap, is to wake the loop.
+func (b *inbox) awaitApplied(awaited bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.awaited = awaited
+	if awaited && b.work.applied > 0 {
+		b.signal()
+	}
 }

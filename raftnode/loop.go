@@ -21,6 +21,7 @@ type loopState struct {
 	// (a transfer, too much uncommitted). Cleared whenever that may have passed.
 	blocked bool
 	sole    bool     // this member is the only voter
+	joint   bool     // between two configurations
 	pairs   []uint64 // the voters when any two are a majority, otherwise nil
 
 	acks    []*raftpb.Message // MsgStorageApplyResp of the batches not yet Applied, in order
@@ -31,13 +32,16 @@ type loopState struct {
 
 	early, late []*raftpb.Message // reused
 	reads       reads
-	handedTerm  uint64            // of the newest entry handed out
+	handed      uint64 // index of the newest entry handed out
+	handedTerm  uint64 // its term
+	said        said
 	answers     []*raftpb.Message // to other members' reads, reused
 }
 
 // setConf learns the configuration.
 func (n *Node) setConf(cs *raftpb.ConfState) {
 	n.loop.sole = len(cs.GetVoters()) == 1 && cs.GetVoters()[0] == n.cfg.ID && len(cs.GetVotersOutgoing()) == 0
+	n.loop.joint = len(cs.GetVotersOutgoing()) > 0
 	n.loop.pairs = nil
 	if len(cs.GetVoters()) <= 3 && len(cs.GetVotersOutgoing()) == 0 {
 		n.loop.pairs = slices.Clone(cs.GetVoters())
@@ -80,9 +84,16 @@ func (n *Node) turn() error {
 	n.sendAnswers()
 	n.askReads(w.reads, w.tick)
 	n.propose(props, w.tick)
+	if w.tick {
+		n.sendKept()
+	}
 	w.reset()
 	n.loop.spare = w
-	return n.serveAll()
+	if err := n.serveAll(); err != nil {
+		return err
+	}
+	n.inbox.awaitApplied(n.waitsForApply())
+	return nil
 }
 
 // step gives messages to raft. Proposals of other members are appended to

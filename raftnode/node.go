@@ -77,7 +77,7 @@ func New(cfg Config) (*Node, error) {
 	n.commit.Store(hs.GetCommit())
 	n.applied.Store(cfg.Start.Applied)
 	n.loop.term, n.loop.vote, n.loop.commit = hs.GetTerm(), hs.GetVote(), hs.GetCommit()
-	n.loop.applied = cfg.Start.Applied
+	n.loop.applied, n.loop.handed = cfg.Start.Applied, cfg.Start.Applied
 	n.setConf(mem.start.ConfState)
 	n.cfg.Start.Entries = nil // they live in mem, which drops them when it compacts
 	return n, nil

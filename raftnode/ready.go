@@ -49,19 +49,21 @@ func (n *Node) serve(rd raft.Ready) error {
 		n.loop.reads.answer(rs, n.cfg.OnRead)
 	}
 	if apply != nil {
-		n.loop.handedTerm = apply.GetEntries()[len(apply.GetEntries())-1].GetTerm()
+		last := apply.GetEntries()[len(apply.GetEntries())-1]
+		n.loop.handed, n.loop.handedTerm = last.GetIndex(), last.GetTerm()
 		n.loop.acks = append(n.loop.acks, apply.GetResponses()...)
 		n.outbox.entries(apply.GetEntries())
 	}
 	var own []*raftpb.Message
 	if store != nil {
+		advanced := n.advances(rd)
 		if err := n.store(store, rd.MustSync); err != nil {
 			return err
 		}
 		for i, m := range store.GetResponses() {
 			if m.GetTo() == n.cfg.ID {
 				own = append(own, store.GetResponses()[i])
-			} else {
+			} else if !n.loop.said.keep(m, advanced) {
 				late = append(late, m)
 			}
 		}
@@ -144,6 +146,7 @@ func (n *Node) storeSnapshot(s *raftpb.Snapshot) error {
 		return fmt.Errorf("raftnode: log in memory: %w", err)
 	}
 	n.loop.applied = max(n.loop.applied, meta.GetIndex())
+	n.loop.handed = max(n.loop.handed, meta.GetIndex())
 	n.setConf(meta.GetConfState())
 	n.outbox.snapshot(s)
 	return nil

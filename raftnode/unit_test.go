@@ -99,8 +99,20 @@ func TestInbox(t *testing.T) {
 	for range 1000 {
 		b.tick()
 	}
+	<-b.wake
+	b.awaitApplied(false)
 	b.applied(7)
 	b.applied(5)
+	if len(b.wake) > 0 {
+		t.Error("the loop was woken for what it does not wait for")
+	}
+	if b.awaitApplied(true); len(b.wake) == 0 {
+		t.Error("the loop was not woken for what had come when it began to wait")
+	}
+	<-b.wake
+	if b.applied(6); len(b.wake) == 0 {
+		t.Error("the loop was not woken for what it waits for")
+	}
 	must(t, b.read(1))
 	must(t, b.read(2))
 	big := &raftpb.Message{Entries: []*raftpb.Entry{{Data: make([]byte, 600)}}}
