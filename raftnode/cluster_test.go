@@ -260,6 +260,8 @@ func (m *member) crash(r *rand.Rand) {
 	mem, durable := m.mem.Crash(r), m.durable.clone() // both of the same moment
 	m.mu.Unlock()
 	_ = m.stop()
+	m.mu.Lock() // a snapshot may still be on its way from it
+	defer m.mu.Unlock()
 	m.mem, m.durable = mem, durable
 }
 
@@ -272,13 +274,16 @@ func (m *member) restart() {
 	log, rec, err := wal.Open(vfs.WithFaults(m.mem, m.plan), "/data/wal", wal.Options{SegmentBytes: 64 << 10})
 	must(m.c.t, err)
 	m.log = log
+	m.mu.Lock()
 	if rec.Start.Index > m.durable.index { // the snapshot was marked in the log, but not installed
 		m.durable = m.files[rec.Start.Index].clone()
 	}
 	m.now = m.durable.clone()
 	m.dead = false
+	from := m.durable
+	m.mu.Unlock()
 	m.run(Start{Index: rec.Start.Index, Term: rec.Start.Term, Entries: rec.Entries, HardState: rec.HardState,
-		ConfState: m.durable.conf, Applied: m.durable.index})
+		ConfState: from.conf, Applied: from.index})
 }
 
 func (m *member) state() image {
