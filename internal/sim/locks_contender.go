@@ -226,6 +226,8 @@ func (k *contender) ask(x *claim, f asking) {
 				x.err = "the answer came too late"
 			}
 		})
+		time.Sleep(time.Millisecond) // a member whose log has failed refuses calls some steps before it says that it ends
+		k.book.change(func() { x.upright = x.upright && s.upright() })
 		close(done)
 	})
 	k.await(x, ctx, cancel, done, patience)
