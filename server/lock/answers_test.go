@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/coordd/coordd/api/coorddpb"
+	"github.com/coordd/coordd/api/electionpb"
 	"github.com/coordd/coordd/api/errs"
 	"github.com/coordd/coordd/api/lockpb"
 	"github.com/coordd/coordd/api/rpcpb"
@@ -40,6 +41,53 @@ func TestFailedCallTakesItsGuardAlong(t *testing.T) {
 		}
 	}
 	until(t, "keys and guards to go", func() bool { return len(m.keys("l")) == 0 })
+}
+
+// deaf is a store that answers no transaction while it is off, as a member does that has lost the leader.
+type deaf struct {
+	Store
+	off atomic.Bool
+}
+
+func (d *deaf) Txn(ctx context.Context, r *rpcpb.TxnRequest) (*rpcpb.TxnResponse, error) {
+	if d.off.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return d.Store.Txn(ctx, r)
+}
+
+// A waiter whose lease has ended is told so at once, also by a member that can write nothing at the time: its key has gone with the lease.
+func TestLeaseEndedWithoutALeader(t *testing.T) {
+	m := one(t)
+	d := &deaf{Store: m.node}
+	m.with(d)
+	m.mustLock(ask1("l", m.lease(600)))
+	for name, wait := range map[string]func(id int64) <-chan error{
+		"lock": func(id int64) <-chan error {
+			got := make(chan error, 1)
+			go func() { _, err := m.Lock(bg(t), Connection{}, ask1("l", id)); got <- err }()
+			return got
+		},
+		"campaign": func(id int64) <-chan error {
+			got := make(chan error, 1)
+			go func() {
+				_, err := m.Campaign(bg(t), Connection{}, &electionpb.CampaignRequest{Name: []byte("l"), Lease: id})
+				got <- err
+			}()
+			return got
+		},
+	} {
+		id := m.lease(600)
+		got := wait(id)
+		m.untilQueue("l", 2)
+		d.off.Store(true)
+		m.revoke(id)
+		if err := await(t, got); !errors.Is(err, errs.ErrSessionExpired) {
+			t.Errorf("%s: %v", name, err)
+		}
+		d.off.Store(false)
+	}
 }
 
 // What a lease has left is told in whole seconds; in its last one the lock is still held.

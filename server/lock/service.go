@@ -124,7 +124,7 @@ type place struct {
 	lease   int64
 	create  int64 // its create revision
 	rev     int64 // at which it was found to hold the lock, or to be in the queue
-	made    bool  // by this call
+	made    bool  // by this call, and not known to be gone
 	value   []byte
 	session *session // nil if the lease is the caller's
 	guard   *session // of the guard made by this call; nil if there is none
@@ -229,6 +229,7 @@ func (s *Service) evaluate(ctx context.Context, p *place) error {
 	q := newQueue(kvs)
 	e := q.byKey[string(p.key)]
 	if e == nil || e.kv.GetCreateRevision() != p.create {
+		p.made = false
 		return errs.ErrSessionExpired
 	}
 	if q.place(e) >= q.front() {
@@ -273,6 +274,7 @@ func (s *Service) hear(ctx context.Context, a *ask, p *place, t *ticket) error {
 			case v.err != nil:
 				return v.err
 			case !v.held:
+				p.made = false // nothing is left to clean up, which would have to wait for a leader
 				return errs.ErrSessionExpired
 			}
 			p.rev = v.rev
