@@ -7,7 +7,7 @@
 #   make fuzz    every fuzz target for FUZZTIME
 #   make sim     clusters under faults, in virtual time, as many processes as there are cores: SEED=, the first seed (0: by the clock),
 #                N=, how many, FOR=, begin none after that much real time
-#   make mutations   deliberate bugs, each of which the simulation or a test must catch; half an hour or more, and a table at the end: ONLY=, a pattern of their names
+#   make mutations   deliberate bugs, each of which the simulation or a test must catch; five minutes or more, and a table at the end: ONLY=, a pattern of their names
 #   make gen     write the generated code again (tools/)
 
 SHELL       := bash
