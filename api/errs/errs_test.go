@@ -97,6 +97,7 @@ var reference = []struct {
 	{errs.ErrElectionLeaderMissing, "ErrElectionLeaderMissing", errs.InvalidArgument, errs.InvalidArgument, `"leader" field must be provided`},
 	{errs.ErrNotLock, "ErrNotLock", errs.FailedPrecondition, errs.FailedPrecondition, "lock: the key is not that of a lock or election"},
 	{errs.ErrMixedLimits, "ErrMixedLimits", errs.FailedPrecondition, errs.FailedPrecondition, "lock: the name is in use with another limit; all askers must give the same"},
+	{errs.ErrOtherMode, "ErrOtherMode", errs.FailedPrecondition, errs.FailedPrecondition, "lock: the lease has a place in the queue already, shared where exclusive is asked for, or the other way round, or with another limit; give that back first"},
 	{errs.ErrLockRequest, "ErrLockRequest", errs.InvalidArgument, errs.InvalidArgument, "lock: the fields of the request contradict each other"},
 	{errs.ErrTimeoutWaitLeaseApplied, "ErrTimeoutWaitLeaseApplied", errs.Unknown, errs.Unknown, "waiting for node to catch up its applied index has timed out"},
 }

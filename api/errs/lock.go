@@ -15,6 +15,8 @@ var (
 	ErrNotLock = condition(FailedPrecondition, "lock: the key is not that of a lock or election")
 	// ErrMixedLimits: the name is used with another limit, or is no semaphore.
 	ErrMixedLimits = condition(FailedPrecondition, "lock: the name is in use with another limit; all askers must give the same")
+	// ErrOtherMode: the lease stands in the queue already, and as something else.
+	ErrOtherMode = condition(FailedPrecondition, "lock: the lease has a place in the queue already, shared where exclusive is asked for, or the other way round, or with another limit; give that back first")
 	// ErrLockRequest: the fields of a request contradict each other, or are negative.
 	ErrLockRequest = condition(InvalidArgument, "lock: the fields of the request contradict each other")
 )

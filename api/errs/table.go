@@ -77,6 +77,7 @@ var table = []*Error{
 	ErrElectionLeaderMissing,
 	ErrNotLock,
 	ErrMixedLimits,
+	ErrOtherMode,
 	ErrLockRequest,
 	ErrTimeoutWaitLeaseApplied,
 }

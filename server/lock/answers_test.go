@@ -90,6 +90,30 @@ func TestLeaseEndedWithoutALeader(t *testing.T) {
 	}
 }
 
+// A lease that has a place in a queue cannot be told that it holds the lock in another way than that place does: two with a shared lock
+// would hold it, one of them believing that it is alone.
+func TestAgainInAnotherMode(t *testing.T) {
+	m := one(t)
+	a, b := m.lease(600), m.lease(600)
+	shared := func(id int64) *lockpb.LockRequest {
+		r := ask1("l", id)
+		r.Shared = true
+		return r
+	}
+	first := m.mustLock(shared(a))
+	m.mustLock(shared(b))
+	for _, try := range []bool{false, true} {
+		r := ask1("l", a)
+		r.Try = try
+		if _, err := m.Lock(bg(t), Connection{}, r); !errors.Is(err, errs.ErrOtherMode) {
+			t.Errorf("try %t: %v", try, err)
+		}
+	}
+	if again := m.mustLock(shared(a)); again.FencingToken != first.FencingToken {
+		t.Errorf("asked again for the same: token %d after %d", again.FencingToken, first.FencingToken)
+	}
+}
+
 // What a lease has left is told in whole seconds; in its last one the lock is still held.
 func TestHoldThroughTheLastSecond(t *testing.T) {
 	m := one(t)

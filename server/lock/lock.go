@@ -12,7 +12,7 @@ import (
 
 // Lock waits for a lock and takes it. It returns errs.ErrSessionExpired as soon as the lease, and with it the place in the queue, is gone,
 // errs.ErrLeaseNotFound when there was none, errs.ErrLockRequest, errs.ErrNotLock when the place is taken by a key of another kind,
-// errs.ErrMixedLimits, errs.ErrStopped, the cause of ctx, and the errors of writing. Unless it succeeds, no key that it made stays in the
+// errs.ErrMixedLimits, errs.ErrOtherMode, errs.ErrStopped, the cause of ctx, and the errors of writing. Unless it succeeds, no key that it made stays in the
 // queue, but for those the package comment names. Of the header only the revision is set.
 func (s *Service) Lock(ctx context.Context, conn Connection, r *lockpb.LockRequest) (*lockpb.LockResponse, error) {
 	a, err := lockAsk(r.GetName(), r.GetLease(), r.GetTtl(), r.GetLimit(), r.GetLockDelayMs(), r.GetShared(), r.GetTry())

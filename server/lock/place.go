@@ -53,6 +53,9 @@ func (s *Service) enqueue(ctx context.Context, a *ask, p *place) (alone bool, er
 	if own.GetLease() != p.lease {
 		return false, errs.ErrNotLock
 	}
+	if !a.election && !parseMode(own.GetValue()).same(a.mode) { // left by a call whose outcome was not known, perhaps; it would hold together with others
+		return false, errs.ErrOtherMode
+	}
 	p.create = own.GetCreateRevision()
 	s.dropGuard(p)
 	return alone, nil

@@ -52,7 +52,7 @@ func (s *LockService) Unlock(ctx context.Context, r *lockpb.UnlockRequest) (*loc
 
 // lockError keeps the code of those errors of package lock that the v3 API does not know: in its services all others become Unknown.
 func lockError(err error) error {
-	for _, own := range []*errs.Error{errs.ErrNotLock, errs.ErrMixedLimits, errs.ErrLockRequest} {
+	for _, own := range []*errs.Error{errs.ErrNotLock, errs.ErrMixedLimits, errs.ErrOtherMode, errs.ErrLockRequest} {
 		if errors.Is(err, own) {
 			return status.Error(codes.Code(own.Kind()), own.Error())
 		}
