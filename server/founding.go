@@ -37,7 +37,7 @@ import (
 type standing int
 
 const (
-	silent  standing = iota // no answer, or one of another cluster
+	silent  standing = iota // no answer, or one of another cluster or member
 	alike                   // it knows of no decision and no leader either
 	unsure                  // it knows of decisions, and knows nothing of this member that would be confirmed
 	unknown                 // confirmed: this member never took part

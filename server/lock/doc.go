@@ -41,6 +41,7 @@
 // with the same lease at the same member meanwhile writes it again, and so keeps what it is told. Of two calls with one lease at two members
 // the one that made the key takes it along; the other is told that its place is gone. What two calls have written, and what comes of a write
 // with an unknown outcome, as when a leader was lost, stays when both give up: the next call with that lease takes it over, or it ends with the lease.
+// A call that asks for the lock in another mode than that of the place its lease has is refused: as shared, that place holds beside others.
 //
 // # Leases, sessions and guards
 //
